@@ -63,7 +63,7 @@ bench: install ## Run the benchmarks that need no model and no file
 # Not --quiet: mkdocs then counts no warnings, and `strict` refuses nothing.
 docs: $(DOCS_VENV)/.installed ## Build these pages as a site in build/site; needs no training stack
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(DOCS_VENV)/bin/mkdocs build
-	@echo "build/site/index.html"
+	@echo "The site: build/site/index.html. Its search needs a server: python3 -m http.server --directory build/site"
 
 pages: install ## Write the reference pages that are made from the code, in docs/reference
 	PYTHONPATH=. $(BIN)/python docs/reference_pages.py

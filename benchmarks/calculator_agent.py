@@ -59,7 +59,7 @@ def train(model: str, out: Path, name: str) -> None:
         "openrlhf.eval.n_samples_per_prompt": REPEATS,
         "openrlhf.train.num_episodes": 1,
     }
-    for command in ("make-reference", "train"):
+    for command in ("reference", "train"):
         words = [command, "configs/cpu/demo.yaml", *override_words(settings)]
         subprocess.run([sys.executable, "-m", "restrain_openrlhf.commands.main", *words], check=True)
 

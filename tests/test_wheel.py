@@ -307,7 +307,7 @@ def test_adaptations_find_their_preset_and_stop_at_the_missing_stack(installed, 
     assert NO_OPENRLHF in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("words", [f"train {PRESET}", f"make-reference {PRESET}", "demo --out demo"])
+@pytest.mark.parametrize("words", [f"train {PRESET}", f"reference {PRESET}", "demo --out demo"])
 def test_runs_find_their_preset_and_stop_at_the_missing_stack(installed, tmp_path, words):
     done = installed("restrain", *words.split(), cwd=tmp_path)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""`restrain data`: training sets and benchmarks by name, files for training, and the overlap of the two."""
+"""`restrain data`: training sets and benchmarks by name, files for training, their overlap, and reference files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from restrain_openrlhf.commands.options import BenchmarkDir, to_file, to_folder, wide_console
@@ -19,8 +20,12 @@ from restrain_openrlhf.data.problems import without_kind
 from restrain_openrlhf.data.similar_prompts import similar as similar_prompts
 from restrain_openrlhf.data.sources import OWN, TRAINING_SETS, HubSet, TrainingSet, training_set
 from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.artifact import merge, subset
 
-data = typer.Typer(help="List, prepare and compare training sets and benchmarks.", no_args_is_help=True)
+data = typer.Typer(
+    help="List, prepare and compare training sets and benchmarks; join and cut reference files.", no_args_is_help=True
+)
 
 
 @data.command("list")
@@ -215,6 +220,27 @@ def similar(
     write_rows(out, found)
     of = len({name for pair in found for name in (pair.id, pair.other_id)})
     typer.echo(f"{len(found):,} pairs of {of:,} prompts share {least:.0%} or more of their runs of three words: {out}")
+
+
+@data.command()
+def merge_reference(
+    shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="All shards of the pass.")],
+    out: Annotated[Path, to_file("The merged reference file.")],
+) -> None:
+    """Merge the shards of an offline pass. They must be complete and of the same pass."""
+    count = merge(shards, out)
+    Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
+
+
+@data.command()
+def subset_reference(
+    artifact: Annotated[Path, typer.Argument(metavar="REFERENCE", help="A complete reference file.")],
+    out: Annotated[Path, to_file("The smaller reference file.")],
+    n: Annotated[int, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")],
+) -> None:
+    """Make a reference file for fewer rollouts, without sampling again."""
+    count = subset(load_reference(artifact), out, n)
+    Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
 
 
 def _band_table(found: Sequence[Overlap], tests: Mapping[str, Sequence[tuple[str, str]]], n: int) -> Table:

@@ -24,7 +24,7 @@ from restrain_openrlhf.commands.integrate.command import integrate
 from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
 from restrain_openrlhf.commands.publish.command import publish
-from restrain_openrlhf.commands.reference import make_reference, merge_reference, reference, subset_reference
+from restrain_openrlhf.commands.reference import reference
 from restrain_openrlhf.commands.score import score
 from restrain_openrlhf.commands.serve import agent_path, serve
 from restrain_openrlhf.commands.slurm.command import slurm
@@ -60,7 +60,7 @@ AGAIN = "the same command starts again from its beginning"
 RESUMED = "run the same command to resume"
 # What to do after Ctrl-C, by command; all others start AGAIN.
 AFTER_CTRL_C = {
-    **dict.fromkeys(("demo", "train", "study", "make-reference", "reference", "eval", "data benchmarks"), RESUMED),
+    **dict.fromkeys(("demo", "train", "study", "reference", "eval", "data benchmarks"), RESUMED),
     "gpu-check": "a check is not resumed; start again in another folder (--out)",
 }
 
@@ -84,7 +84,7 @@ def _options(
 # By the panel of `restrain --help` that they stand in.
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
     START: (doctor, demo),
-    BEFORE: (presets, show, make_reference, reference, merge_reference, subset_reference, premise, gpu_check),
+    BEFORE: (presets, show, reference, premise, gpu_check),
     TRAINING: (train, study, plot, view, analyze),
     EVALUATION: (evaluate, regrade, table, publish),
     DEPLOYMENT: (integrate, agent_path, serve, score),

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NewType, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -19,6 +20,8 @@ from restrain_openrlhf.data.outputs import output_file, output_folder
 from restrain_openrlhf.errors import ConfigError
 
 Options = TypeVar("Options", bound=BaseModel)
+# The options that were typed, by the names of a model's fields.
+Typed = NewType("Typed", dict[str, Any])
 
 ConfigFile = Annotated[
     Path,
@@ -80,29 +83,28 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def with_options(model: type[Options], **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(
+    model: type[Options], default_text: str = "{}", **more: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function with a parameter of this model a command, with an option for each field in that place.
 
     A field is an option by its typer.Option, else by its description and limits, with `more` of typer's; its default is
     the option's. The command raises ConfigError for values that the model refuses.
+
+    A function with a parameter of `Typed` instead needs none of the options, and gets those that were typed. Its help
+    shows the model's defaults by `default_text`.
     """
-    options = [
-        Parameter(
-            name,
-            Parameter.KEYWORD_ONLY,
-            default=Parameter.empty if field.is_required() else field.default,
-            annotation=Annotated[field.annotation, _option(field, more)],
-        )
-        for name, field in model.model_fields.items()
-    ]
 
     def as_command(function: Callable[..., None]) -> Callable[..., None]:
         own = signature(function).parameters.values()
-        place = next(parameter.name for parameter in own if parameter.annotation is model)
+        place, wanted = next((each.name, each.annotation) for each in own if each.annotation in (model, Typed))
+        make = partial(_parameter, more) if wanted is model else partial(_optional, more, default_text)
+        options = [make(name, field) for name, field in model.model_fields.items()]
 
         def command(**values: Any) -> None:
             chosen = {name: values.pop(name) for name in model.model_fields}
-            function(**values, **{place: typed(model, chosen, "options")})
+            given = {name: value for name, value in chosen.items() if value is not None}
+            function(**values, **{place: typed(model, chosen, "options") if wanted is model else given})
 
         parameters = [
             each
@@ -115,6 +117,22 @@ def with_options(model: type[Options], **more: Any) -> Callable[[Callable[..., N
         return command
 
     return as_command
+
+
+def _parameter(more: Mapping[str, Any], name: str, field: FieldInfo) -> Parameter:
+    return Parameter(
+        name,
+        Parameter.KEYWORD_ONLY,
+        default=Parameter.empty if field.is_required() else field.default,
+        annotation=Annotated[field.annotation, _option(field, more)],
+    )
+
+
+def _optional(more: Mapping[str, Any], default_text: str, name: str, field: FieldInfo) -> Parameter:
+    shown = None if field.is_required() or field.default is None else default_text.format(field.default)
+    kind: Any = field.annotation
+    option = _option(field, {**more, "show_default": shown or False})
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
 def _option(field: FieldInfo, more: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""`restrain reference`, `make-`, `merge-` and `subset-reference`: the offline pass of the frozen model."""
+"""`restrain reference`: the offline pass of the frozen model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,31 +7,50 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from restrain_openrlhf.commands.options import ConfigFile, Overrides, ShardOption, parse_shard, to_file, with_options
-from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.commands.options import Overrides, ShardOption, Typed, parse_shard, with_options
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reference.all_gpus import ShardedPass
-from restrain_openrlhf.reference.artifact import merge, missing_in, subset
+from restrain_openrlhf.reference.artifact import merge, missing_in
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
 from restrain_openrlhf.reference.sampling_pass import Engine, Shard
 
-
-@with_options(OfflineOptions)
-def reference(options: OfflineOptions) -> None:
-    """Sample the frozen model on every prompt, for u_x and SRT's labels. To resume, run the same command."""
-    _run(OfflinePass.prepare(options, options.source(), Shard(*parse_shard(options.shard))))
+# Without CONFIG.
+NEEDED = ("model", "prompts", "out")
 
 
-def make_reference(
-    config: ConfigFile,
-    n: Annotated[int | None, typer.Option(min=1, help="Rollouts per prompt.", show_default="CONFIG's")] = None,
+@with_options(OfflineOptions, "{} without CONFIG", rich_help_panel="Without CONFIG, or to replace what CONFIG says")
+def reference(
+    options: Typed,
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CONFIG", parser=find_config, help="The run's YAML file, or a preset's name (`restrain presets`)."
+        ),
+    ] = None,
     shard: ShardOption = "0/1",
     overrides: Overrides = None,
 ) -> None:
-    """Sample the reference file that CONFIG names, with its model, prompts, template and sampling."""
-    resolved = load_run_config(config, parse_overrides(overrides or []))
-    _run(offline_pass(resolved, n, Shard(*parse_shard(shard))))
+    """Sample the frozen model on every prompt: the votes that `restrain premise` reads and training needs.
+
+    With CONFIG, the pass is what the run of CONFIG needs. Without CONFIG, give --model, --prompts and --out.
+    To resume, run the same command.
+    """
+    part = Shard(*parse_shard(shard))
+    if config is None:
+        _run(_without_config(options, part, overrides))
+    else:
+        _run(offline_pass(load_run_config(config, parse_overrides(overrides or [])), part, **options))
+
+
+def _without_config(options: Typed, shard: Shard, overrides: Overrides) -> OfflinePass:
+    if overrides:
+        raise ConfigError("--set: overrides a key of CONFIG, and no CONFIG is named.")
+    if missing := [f"--{name}" for name in NEEDED if name not in options]:
+        raise ConfigError(f"Name a CONFIG, or give {', '.join(missing)}.")
+    chosen = OfflineOptions(**options)
+    return OfflinePass.prepare(chosen, chosen.source(), shard)
 
 
 def _run(job: OfflinePass) -> None:
@@ -58,22 +77,3 @@ def _engine(job: OfflinePass) -> Engine:
     from restrain_openrlhf.hook.rollout.agent_engine import AgentEngine  # noqa: PLC0415 - imports OpenRLHF
 
     return AgentEngine(job.agent, job.options.model, job.options, job.tokenizer)
-
-
-def merge_reference(
-    shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="All shards of the pass.")],
-    out: Annotated[Path, to_file("The merged reference file.")],
-) -> None:
-    """Merge the shards of an offline pass. They must be complete and of the same pass."""
-    count = merge(shards, out)
-    Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
-
-
-def subset_reference(
-    artifact: Annotated[Path, typer.Argument(metavar="REFERENCE", help="A complete reference file.")],
-    out: Annotated[Path, to_file("The smaller reference file.")],
-    n: Annotated[int, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")],
-) -> None:
-    """Make a reference file for fewer rollouts, without sampling again."""
-    count = subset(load_reference(artifact), out, n)
-    Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)

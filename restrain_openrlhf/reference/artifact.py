@@ -264,7 +264,7 @@ def _checked(path: Path, file: OpenFile, provenance: ReferenceProvenance) -> Row
     if len(found) != provenance.prompt_count:
         raise ReferencePassError(
             f"{path}: holds {len(found)} of {provenance.prompt_count} prompts. Run the same `restrain reference` "
-            "command again to finish it, or merge all shards with `restrain merge-reference`."
+            "command again to finish it, or merge all shards with `restrain data merge-reference`."
         )
     return found.table()
 
@@ -275,7 +275,7 @@ def _of_another_pass(path: Path, line: Line, row: ReferenceRow, n: int) -> Refer
     return ReferencePassError(
         f"{path}, line {line.number}: has {len(row.answers)} answers and n {row.n}, but the provenance says {n} "
         "rollouts per prompt. The row belongs to another pass: make the file again with `restrain reference`, or "
-        "merge its own shards with `restrain merge-reference`."
+        "merge its own shards with `restrain data merge-reference`."
     )
 
 

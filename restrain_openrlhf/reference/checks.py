@@ -61,7 +61,7 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
         raise ReferencePassError(
             f"{reference.path} has {made.n} rollouts per prompt, but the run needs {needed.n} (reference_n; if that "
             "is not set, as many as in training). Sample another file, keep the first rollouts of a larger one with "
-            f"`restrain subset-reference`, or set reference_n: {made.n} to use this number."
+            f"`restrain data subset-reference`, or set reference_n: {made.n} to use this number."
         )
     for name in SAMPLING:
         drawn, draws = getattr(made, name), getattr(needed, name)

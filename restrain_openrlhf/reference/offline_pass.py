@@ -69,7 +69,6 @@ class OfflineOptions(Sampling, ModelAndPrompts):
             "rollouts."
         ),
     )
-    shard: str = Field("0/1", description="I/K: sample only shard I of K, counted from 0.")
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], **given: object) -> Self:
@@ -77,7 +76,7 @@ class OfflineOptions(Sampling, ModelAndPrompts):
 
         Raises ConfigError for a value that the option does not take.
         """
-        names = {name: field.alias or name for name, field in cls.model_fields.items()}
+        names = {name: cls.flag(name) for name in cls.model_fields}
         chosen = {flag: flags.get(flag) if given.get(name) is None else given[name] for name, flag in names.items()}
         try:
             return cls.model_validate({flag: value for flag, value in chosen.items() if value is not None})
@@ -85,6 +84,11 @@ class OfflineOptions(Sampling, ModelAndPrompts):
             first = error.errors()[0]
             name, why = first["loc"][0], f"{first['msg'][:1].lower()}{first['msg'][1:]}"
             raise ConfigError(f"openrlhf: {name} is {first['input']!r}: {why}.") from None
+
+    @classmethod
+    def flag(cls, name: str) -> str:
+        """OpenRLHF's flag of this option, or the option's own name."""
+        return cls.model_fields[name].alias or name
 
     def words(self) -> list[str]:
         """The command's words for the options that were given; the rest keep the command's defaults."""
@@ -175,35 +179,33 @@ def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given
     limit of new tokens.
     """
     check_version()
-    options = _options(config, flags_of(config), out, n, **given)
+    options = _options(config, flags_of(config), out=out, n=n or config.reference_n, **given)
     if out.exists() and OfflinePass.prepare(options, options.source(), WHOLE).sampling().is_complete():
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     run_command(["reference", *options.words()], out.parent / "sampling.log")
 
 
-def offline_pass(config: RunConfig, n: int | None = None, shard: Shard = WHOLE) -> OfflinePass:
-    """The shard of the pass that the run needs, ready to run in this process.
+def offline_pass(config: RunConfig, shard: Shard = WHOLE, **given: Any) -> OfflinePass:
+    """The shard of the pass that the run needs, ready to run in this process; `given` options replace the run's.
 
     Raises ConfigError where the configuration names no reference, model or limit of new tokens; as OfflinePass.prepare.
     """
-    if config.reference is None:
+    given = {"out": config.reference, **given}
+    if given["out"] is None:
         raise ConfigError("The configuration names no file for the reference. Set `reference:`.")
     check_version()
-    flags = flags_of(config)
-    options = _options(config, flags, config.reference, n)
-    return OfflinePass.prepare(options, prompt_source(flags), shard)
+    flags = flags_of(config) | {OfflineOptions.flag(name): value for name, value in given.items()}
+    return OfflinePass.prepare(_options(config, flags, **given), prompt_source(flags), shard)
 
 
-def _options(
-    config: RunConfig, flags: dict[str, Any], out: Path, n: int | None, **given: str | float | None
-) -> OfflineOptions:
+def _options(config: RunConfig, flags: dict[str, Any], **given: Any) -> OfflineOptions:
     for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
         if not flags[name]:
             raise ConfigError(
                 f"openrlhf: {name} is not set, but the offline pass must sample exactly as training will. Set it."
             )
-    return OfflineOptions.from_flags(flags, out=out, n=n or config.reference_n, **own_options(config), **given)
+    return OfflineOptions.from_flags(flags, **{"n": config.reference_n, **own_options(config), **given})
 
 
 def own_options(config: RunConfig) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def boxed(*answers):
 def test_help_names_every_command():
     done = restrain("--help")
     assert done.returncode == 0
-    training = "demo train study reference make-reference merge-reference subset-reference agent-path serve k8s"
+    training = "demo train study reference agent-path serve k8s"
     others = "data score view eval regrade table analyze show plot doctor gpu-check"
     for command in f"{training} {others}".split():
         assert command in done.stdout
@@ -233,7 +233,7 @@ def test_a_run_of_a_study_that_fails_is_named_with_its_log(tmp_path):
 
 
 def test_subset_reference_says_what_is_wrong(tmp_path):
-    assert "no such file" in refused("subset-reference", tmp_path / "r", "--n", 2, "--out", tmp_path / "o")
+    assert "no such file" in refused("data", "subset-reference", tmp_path / "r", "--n", 2, "--out", tmp_path / "o")
 
 
 def test_methods_that_train_on_other_group_sizes_say_so(tmp_path):
@@ -242,12 +242,12 @@ def test_methods_that_train_on_other_group_sizes_say_so(tmp_path):
     assert "rollout.n_samples_per_prompt is 16. Set it to 60" in message
 
 
-def test_make_reference_says_what_the_configuration_lacks(tmp_path):
+def test_reference_says_what_the_configuration_lacks(tmp_path):
     config = ROOT / "configs" / "cpu" / "demo.yaml"
-    assert "Set `reference:`" in refused("make-reference", config, "--set", "reference=")
+    assert "Set `reference:`" in refused("reference", config, "--set", "reference=")
     sets = ("--set", "openrlhf.data.prompt_dataset=absent.jsonl", "--set", f"reference={tmp_path / 'r.jsonl'}")
-    assert "absent.jsonl: no such file" in refused("make-reference", config, *sets)
+    assert "absent.jsonl: no such file" in refused("reference", config, *sets)
     unlimited = ("--set", "openrlhf.rollout.max_new_tokens=")
-    assert "rollout.max_new_tokens is not set" in refused("make-reference", config, *unlimited)
-    assert "--shard '2/2'" in refused("make-reference", config, "--shard", "2/2")
+    assert "rollout.max_new_tokens is not set" in refused("reference", config, *unlimited)
+    assert "--shard '2/2'" in refused("reference", config, "--shard", "2/2")
     assert not (tmp_path / "r.jsonl").exists()

@@ -53,7 +53,7 @@ def test_what_is_no_file_is_refused_and_stays(rollouts, tmp_path, kind, linked):
     if linked:
         out = tmp_path / "link.jsonl"
         out.symlink_to(target)
-    for command in (("score", rollouts, *SCORE), ("merge-reference", rollouts)):
+    for command in (("score", rollouts, *SCORE), ("data", "merge-reference", rollouts)):
         assert "not a file that can be written" in refused(*command, "--out", out).replace("\n", " ")
     assert (target.lstat().st_mode, target.lstat().st_ino) == (before.st_mode, before.st_ino)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"r.jsonl", "target.jsonl", out.name})

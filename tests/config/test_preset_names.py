@@ -73,7 +73,7 @@ def test_a_word_that_names_nothing_gets_the_nearest_names(monkeypatch, tmp_path,
     [
         (app, "train NAME"),
         (app, "show NAME"),
-        (app, "make-reference NAME"),
+        (app, "reference NAME"),
         (app, f"study {NAME} NAME"),
         (app, "k8s render NAME --overlay 8xa100-80g --out o"),
         (adaptations, "adapt --model m --prompts p.jsonl --out o --config NAME"),

@@ -101,11 +101,10 @@ BASES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("_*.yaml
 
 def options_of(words: list[str]) -> dict:
     """The parameters that our own command line reads from the words. A wrong one raises click's UsageError."""
-    return get_command(app).commands[words[0]].make_context(words[0], words[1:]).params
-
-
-def prepared(words: list[str]) -> dict:
-    return get_command(app).commands["data"].commands["prepare"].make_context("prepare", words[2:]).params
+    group, rest = get_command(app), list(words)
+    while hasattr(group, "commands"):
+        group = group.commands[rest.pop(0)]
+    return group.make_context(words[0], rest).params
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -113,10 +112,10 @@ def test_the_commands_that_a_base_opens_with_make_what_its_presets_read(base):
     made = set()
     for words in commands_of(CONFIGS / base):
         if words[:2] == ["data", "prepare"]:
-            options = prepared(words)
+            options = options_of(words)
             assert options["name"] in TRAINING_SETS
             made.add(str(options["out"]))
-        elif words[0] == "make-reference":
+        elif words[0] == "reference":
             made.add(written(ROOT / options_of(words)["config"])["reference"])
         else:
             options = options_of(words)
@@ -125,7 +124,7 @@ def test_the_commands_that_a_base_opens_with_make_what_its_presets_read(base):
     for path in (CONFIGS / base).parent.glob("[a-z]*.yaml"):
         document = written(path)
         assert document["reference"] in made, path.name
-        supervised = {str(prepared(words)["supervised"]) for words in commands_of(path)}
+        supervised = {str(options_of(words)["supervised"]) for words in commands_of(path)}
         assert document["openrlhf"]["data.prompt_dataset"] in made | supervised, path.name
 
 

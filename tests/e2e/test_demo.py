@@ -22,7 +22,13 @@ STEPS = 30
 def test_restrain_improves_held_out_accuracy_without_gold_where_ttrl_does_not(tmp_path):
     done = run(restrain("demo", "--out", tmp_path, "--steps", STEPS))
     assert done.returncode == 0, done.stderr[-3000:]
-    results, report = run_demo(Demo(tmp_path, replace(PREMISE, steps=STEPS)))
+    assert "Nothing was trained" not in done.stderr
+    again: list[str] = []
+    results, report = run_demo(Demo(tmp_path, replace(PREMISE, steps=STEPS)), again.append)
+    assert [part.partition(": ")[2] for part in again if "training" in part] == [
+        "restrain: training is finished",
+        "ttrl: training is finished",
+    ]
     gain = {result.method: result.after.pass_at_1 - result.before.pass_at_1 for result in results}
     assert gain["restrain"] >= 0.05
     assert gain["ttrl"] < -0.05

@@ -178,7 +178,7 @@ def test_a_configurations_pass_takes_all_gpus_and_once_whole_starts_no_engine(co
     }
     words = [word for name, value in sets.items() for word in ("--set", f"{name}={value}")]
     for _ in range(2):
-        done = restrain("make-reference", "cpu/demo", "--n", 2, *words)
+        done = restrain("reference", "cpu/demo", "--n", 2, *words)
         assert done.returncode == 0, done.stderr
         assert engines(tmp_path) == ["0", "1"]
     assert len(rows(tmp_path)) == 5, "the shards have the configuration's prompts"

@@ -69,7 +69,7 @@ def test_another_extractors_answers_are_refused_by_every_command_that_reads_them
     for words in (
         ("premise", "--reference", path),
         ("score", rollouts, "--out", tmp_path / "o.jsonl", "--reference", path),
-        ("subset-reference", path, "--n", "2", "--out", tmp_path / "o.jsonl"),
+        ("data", "subset-reference", path, "--n", "2", "--out", tmp_path / "o.jsonl"),
         ("serve", "--config", served(tmp_path, path)),
     ):
         said = refused(*words)

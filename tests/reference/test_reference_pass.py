@@ -18,6 +18,7 @@ from restrain_openrlhf.hook.launch.train import flags_here  # noqa: E402
 from restrain_openrlhf.reference import ReferenceRow  # noqa: E402
 from restrain_openrlhf.reference import offline_pass as made_by  # noqa: E402
 from restrain_openrlhf.reference.offline_pass import offline_pass  # noqa: E402
+from tests.command_line import refused  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
 
@@ -114,3 +115,23 @@ def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypa
 def test_a_hooked_run_refuses_to_be_told_how_evaluation_is_drawn(tmp_path):
     with pytest.raises(ConfigError, match=r"`evaluation:` is set, but only a run of the agent without the hook"):
         check(configured(tmp_path, evaluation={"temperature": 0.6, "n": 4}))
+
+
+def test_an_option_beside_a_configuration_replaces_what_it_says(tmp_path):
+    write_prompts(tmp_path / "other.jsonl", training_problems(7))
+    config = configured(tmp_path, reference_n=3, **{"openrlhf.data.max_samples": 2})
+    given = {"prompts": str(tmp_path / "other.jsonl"), "out": tmp_path / "o.jsonl", "temperature": 0.5, "n": 5}
+    job = offline_pass(config, **given, input_template="R: {}", max_len=40)
+    assert (job.path, job.options.n, job.options.temperature, job.options.max_len) == (given["out"], 5, 0.5, 40)
+    assert len(job.prompts) == 2, "the configuration's own for the rest"
+    assert job.prompts[0].text.startswith("R: ")
+    assert job.provenance.prompt_count == 2
+    assert job.provenance.temperature == 0.5
+
+
+def test_a_reference_needs_a_configuration_or_its_three_options(tmp_path):
+    out = ("--out", str(tmp_path / "o.jsonl"))
+    assert "Name a CONFIG, or give --model, --prompts, --out." in refused("reference")
+    assert "Name a CONFIG, or give --prompts." in refused("reference", "--model", "m", *out)
+    given = ("--model", "m", "--prompts", "p.jsonl", *out)
+    assert "no CONFIG is named" in refused("reference", *given, "--set", "reference=x")

@@ -43,8 +43,14 @@ def demo(
     console = Console(stderr=True, quiet=quiet)
     own = task_named(task)
     chosen = replace(own, methods=tuple(dict.fromkeys(method or own.methods)), steps=steps or own.steps)
+    this = Demo(out.absolute(), chosen, parse_overrides(overrides or []))
+    finished = all(map(this.trained, chosen.methods))
     with step_progress(task, console) as (on_phase, on_step):
-        results, report = run_demo(Demo(out.absolute(), chosen, parse_overrides(overrides or [])), on_phase, on_step)
+        results, report = run_demo(this, on_phase, on_step)
     for result in results:
         console.print(sentence(result), style="bold", soft_wrap=True)
     console.print(f"report: {report}", soft_wrap=True)
+    if finished:
+        console.print(
+            "Nothing was trained: this demo was finished before. To train again, choose another --out.", soft_wrap=True
+        )

@@ -14,6 +14,7 @@ from restrain_openrlhf.evaluation.result import accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
 from restrain_openrlhf.hook.launch.train import train
 from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
@@ -50,6 +51,10 @@ class Demo:
     def heldout(self) -> Path:
         """Held-out problems with their answers."""
         return self.out / "heldout.jsonl"
+
+    def trained(self, method: str) -> bool:
+        """Whether this method's training has ended, so that it is not begun again."""
+        return RunFolder(train_folder(self.out, method)).completed.exists()
 
 
 def run_demo(
@@ -105,13 +110,13 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     """Sample what is not there yet of the base model, train, and evaluate; the result is written into its folder."""
     before, after = demo.out / "before.jsonl", demo.out / method / "after.jsonl"
     after.parent.mkdir(parents=True, exist_ok=True)
-    on_phase(f"{method}: the frozen model votes on every prompt")
+    on_phase(f"{method}: the frozen model votes on every prompt{_kept(demo.reference)}")
     _sample(demo.task.model, config, demo.out / "prompts.jsonl", demo.reference, REFERENCE_SEED)
-    on_phase(f"{method}: held-out accuracy before")
+    on_phase(f"{method}: held-out accuracy before{_kept(before)}")
     _sample(demo.task.model, config, demo.heldout, before, EVALUATION_SEED)
-    on_phase(f"{method}: training, beginning with Ray and vLLM")
+    on_phase(f"{method}: training{' is finished' if demo.trained(method) else ', beginning with Ray and vLLM'}")
     run = train(config, on_step)
-    on_phase(f"{method}: held-out accuracy after")
+    on_phase(f"{method}: held-out accuracy after{_kept(after)}")
     _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)
     gold, rows = load_gold(demo.heldout).by_problem, load_reference(after).rows
     result = MethodResult(
@@ -124,6 +129,10 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     )
     result.write(demo.out / method)
     return result
+
+
+def _kept(rollouts: Path) -> str:
+    return f" (what is in {rollouts.name} is kept)" if rollouts.exists() else ""
 
 
 def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int) -> None:

@@ -76,10 +76,10 @@ def ray(words):
 
 
 def restrain(words):
-    if words[0] == "make-reference":
+    if words[0] == "reference":
         name = words[words.index("--shard") + 1].replace("/", "-of-") if "--shard" in words else "whole"
         (PLACE / f"part-{name}").touch()
-    elif words[0] == "merge-reference":
+    elif words[:2] == ["data", "merge-reference"]:
         Path(words[words.index("--out") + 1]).write_text("rows")
     elif words[0] == "train":
         return train()

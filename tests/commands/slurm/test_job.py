@@ -141,7 +141,7 @@ def test_on_one_node_the_pass_comes_before_training_and_no_cluster_is_joined(tmp
     status, out = cluster.run(RAY_ADDRESS="10.9.9.9:6379")
     assert (status, "Complete." in out) == (0, True), out
     config = str(tmp_path / "job" / "experiment.yaml")
-    assert cluster.words("restrain") == [["make-reference", config], ["train", config]]
+    assert cluster.words("restrain") == [["reference", config], ["train", config]]
     assert {call["environment"]["RAY_ADDRESS"] for call in cluster.calls("restrain")} == {None}
     assert "ray" not in {call["program"] for call in map(json.loads, (tmp_path / "calls").read_text().splitlines())}
     assert (tmp_path / "job" / "logs" / f"train-{os.getpid()}-0.log").read_text().count("step") == 5
@@ -183,16 +183,16 @@ def test_ray_has_every_option_that_it_is_started_with(tmp_path):
 def test_every_gpu_of_every_node_draws_its_part_of_the_pass_once(tmp_path, size, gpus):
     cluster = rendered(tmp_path, size=size)
     assert cluster.run()[0] == 0
-    made = [call for call in cluster.calls("restrain") if call["words"][0] == "make-reference"]
+    made = [call for call in cluster.calls("restrain") if call["words"][0] == "reference"]
     engines = len(gpus)
     shards = {(call["words"][-1], call["environment"]["CUDA_VISIBLE_DEVICES"]) for call in made}
     assert shards == {(f"{n}/{2 * engines}", gpus[n % engines]) for n in range(2 * engines)}
-    (merge,) = [words for words in cluster.words("restrain") if words[0] == "merge-reference"]
-    assert merge[3:] == [f"{tmp_path}/reference.shard-{n}-of-{2 * engines}.jsonl" for n in range(2 * engines)]
+    (merge,) = [words for words in cluster.words("restrain") if words[:2] == ["data", "merge-reference"]]
+    assert merge[4:] == [f"{tmp_path}/reference.shard-{n}-of-{2 * engines}.jsonl" for n in range(2 * engines)]
     before = len(made)
     assert cluster.run(restarts=1)[0] == 0
-    again = [words for words in cluster.words("restrain") if words[0] == "make-reference"][before:]
-    assert again == [["make-reference", str(tmp_path / "job" / "experiment.yaml")]], "a whole pass is not cut in shards"
+    again = [words for words in cluster.words("restrain") if words[0] == "reference"][before:]
+    assert again == [["reference", str(tmp_path / "job" / "experiment.yaml")]], "a whole pass is not cut in shards"
 
 
 @pytest.mark.host
@@ -216,7 +216,7 @@ def test_what_the_commands_of_the_job_write_is_what_training_reads(tmp_path, mon
     monkeypatch.setattr("restrain_openrlhf.reference.offline_pass.RolloutEngine", Engine)
     monkeypatch.setattr("restrain_openrlhf.reference.all_gpus.visible_gpus", lambda: ())
     *offline, (train, config) = cluster.words("restrain")
-    assert (train, sum(words[0] == "make-reference" for words in offline)) == ("train", nodes)
+    assert (train, sum(words[0] == "reference" for words in offline)) == ("train", nodes)
     for words in offline:
         done = restrain(*words)
         assert done.returncode == 0, done.stderr
