@@ -48,7 +48,7 @@ class Finding:
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
 ) -> None:
-    """Check versions, driver, GPUs and the OpenRLHF contract on this machine. Exits with status 1 if a check fails."""
+    """Check versions, driver, GPUs, and that the hook fits OpenRLHF. Exits with status 1 if a check fails."""
     _silence_libraries()
     with Console(stderr=True).status("importing OpenRLHF"):
         findings = list(_findings())

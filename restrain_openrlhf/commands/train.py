@@ -48,7 +48,7 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Print the resolved method and the exact OpenRLHF command, or with --memory its memory. Starts nothing."""
+    """Print the whole method and the exact OpenRLHF command, or, with --memory, its GPU memory. Starts nothing."""
     from restrain_openrlhf.config.checks import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import (  # noqa: PLC0415
         host_flags,
@@ -98,7 +98,7 @@ def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config:
 def presets(
     part: Annotated[str, typer.Argument(metavar="PART", help="List only presets whose name contains this.")] = "",
 ) -> None:
-    """List the presets, the GPUs that each needs and hours. A preset's name can stand for CONFIG in every command.
+    """List the presets, with the GPUs and hours that each needs. A preset's name can stand for CONFIG in every command.
 
     Hours are estimates, and were not measured: docs/reference/one_gpu.md has what they assume.
     """

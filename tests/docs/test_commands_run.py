@@ -48,8 +48,7 @@ YAML = re.compile(r"[Ss]ave this as `([\w.]+)`|a configuration, `([\w.]+)`|A tea
 SCRIPTS: dict[str, Callable[[], None]] = {"restrain": main.main, "test-time": test_time.main}
 # What a page leaves to its reader, and what stands there in a test.
 PLACEHOLDERS = {
-    "CONFIG": "restrain.yaml",
-    "OTHER_CONFIG": "ttrl.yaml",
+    "CONFIG": "cpu/test_time",
     "MODEL": str(WORDS.model),
     "your whole command": "python -m openrlhf.cli.train_ppo_ray --data.prompt_dataset p.jsonl --vllm.num_engines 1",
 }
@@ -130,8 +129,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write_reference(Path(path), {"1 + 1?": ["2", "2", "3"], "2 + 2?": ["4", "4", "4"]})
     Path("questions.csv").write_text("id,question\na,dog..threeten..=\n")
     Path("rollouts.jsonl").write_text('{"id": 1, "problem": "1 + 1?", "responses": ["\\\\boxed{2}", "\\\\boxed{3}"]}\n')
-    for name in ("restrain", "ttrl"):
-        Path(f"{name}.yaml").write_text(THEIRS.format(name))
+    for name, method in (("mine", "restrain"), ("other", "ttrl")):
+        Path(f"{name}.yaml").write_text(THEIRS.format(method))
     for name in ("base", "mine"):
         write_evaluation(Path("eval") / name, result("math500", "MATH-500", 0.5, model=name))
     return tmp_path

@@ -24,7 +24,7 @@ def gpu_check(
     config: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[CONFIG]",
+            metavar="CONFIG",
             parser=find_config,
             help="The run that you plan: a YAML file, or a preset's name. The memory of its training step is measured.",
             show_default=False,
