@@ -54,8 +54,8 @@ PLACEHOLDERS = {
 }
 THEIRS = """\
 extends: cpu/demo
-method: {{name: {0}}}
-run_dir: runs/{0}
+method: {{kappa: {0}}}
+run_dir: runs/kappa-{0}
 reference: votes.jsonl
 openrlhf:
   data.prompt_dataset: runs/demo/prompts.jsonl
@@ -129,8 +129,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write_reference(Path(path), {"1 + 1?": ["2", "2", "3"], "2 + 2?": ["4", "4", "4"]})
     Path("questions.csv").write_text("id,question\na,dog..threeten..=\n")
     Path("rollouts.jsonl").write_text('{"id": 1, "problem": "1 + 1?", "responses": ["\\\\boxed{2}", "\\\\boxed{3}"]}\n')
-    for name, method in (("mine", "restrain"), ("other", "ttrl")):
-        Path(f"{name}.yaml").write_text(THEIRS.format(method))
+    for name, kappa in (("mine", 2), ("other", 3)):
+        Path(f"{name}.yaml").write_text(THEIRS.format(kappa))
     for name in ("base", "mine"):
         write_evaluation(Path("eval") / name, result("math500", "MATH-500", 0.5, model=name))
     return tmp_path
