@@ -18,6 +18,9 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+import datasets  # noqa: E402
+import huggingface_hub  # noqa: E402
+
 from restrain_openrlhf.commands import main, study  # noqa: E402
 from restrain_openrlhf.commands.demo.run import Demo, write_task  # noqa: E402
 from restrain_openrlhf.commands.view import server  # noqa: E402
@@ -109,7 +112,9 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, heavy)
     monkeypatch.setattr(offline_pass, "RolloutEngine", EngineByRule)
     monkeypatch.setattr(offline_pass, "run_command", in_this_process)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # Read at import, as the variable of that name: a hub that does not answer is asked again and again.
+    for module in (huggingface_hub.constants, datasets.config):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", True)
 
 
 @pytest.fixture
