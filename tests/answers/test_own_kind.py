@@ -80,6 +80,9 @@ def test_mixed_rows_name_their_kinds():
     assert kind.extract("so A", own) == "-A"
     assert kind.classes(["A", "a"], own) == [0, 1]
     assert kind.key("1/2", {}) == kind.key("0.5", {}) != kind.key("1/2", own)
+    # An answer of one kind is none of another, among the most common answers of all prompts.
+    assert kind.key("B", {"answers": "choice"}) != kind.key("B", {"answers": "text"})
+    assert kind.key("b", {"answers": "number"}) != kind.key("text b", {"answers": "text"})
     with pytest.raises(DataError, match="'signd' in its column 'answers'"):
         kind.extract("so A", {"problem": "p", "answers": "signd"})
 
@@ -105,6 +108,8 @@ def test_a_kind_has_the_versions_of_those_by_which_it_reads(monkeypatch):
     after = [parse_kind(block) for block in blocks]
     assert [kind.identity == was for kind, was in zip(after, before, strict=True)] == [False] * 3
     assert all("99" in kind.whole_version for kind in after)
+    tagged = parse_kind({"name": "mixed", "kinds": {"text": {"read": "tag"}}})
+    assert "read='tag'" in tagged.identity
 
 
 @pytest.mark.parametrize(

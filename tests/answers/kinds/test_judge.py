@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import combinations, permutations
 from typing import Any
 
 import pytest
@@ -454,6 +455,25 @@ def test_how_a_judge_is_reached_is_not_part_of_what_it_is():
     one = Judge(url="http://a", revision="2")
     assert one.identity == Judge(url="http://a", revision="2", cache="kept", tries=1, seconds=2).identity
     assert one.identity != Judge(url="http://a", revision="3").identity
+
+
+def test_what_the_reading_kind_calls_equal_is_asked_by_one_text_in_whatever_order(service):
+    """So that an order of the rollouts costs no second verdict, and gives no other one."""
+    judge = Judge(url=service.url, read={"name": "text"})
+    answers = ["paris.", "Paris", "PARIS", "Rome", "rome!"]
+    for order in permutations(answers):
+        classes = judge.classes(order, ROW)
+        assert [one == other for one, other in combinations(classes, 2)] == [
+            one[0].casefold() == other[0].casefold() for one, other in combinations(order, 2)
+        ]
+    assert len(service.asked) == 1
+
+
+def test_an_alias_that_the_reading_kind_knows_is_right_whatever_the_judge_says(service):
+    judge = Judge(url=service.url, read={"name": "text"})
+    row = {**ROW, "aliases": ["JFK"]}
+    assert judge.is_right("JFK", "Kennedy", row)
+    assert not judge.is_right("Nixon", "Kennedy", row)
 
 
 def test_a_command_says_in_the_end_what_the_judge_cost(service, write_jsonl, tmp_path):
