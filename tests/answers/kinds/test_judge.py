@@ -241,10 +241,12 @@ def test_a_busy_service_is_tried_again_after_longer_waits(service, waits, status
 
 
 def test_a_service_says_how_long_it_wants_to_be_left_alone(service, waits):
-    service.replies += [(429, {"Retry-After": wait}, "") for wait in ("7", "86400", "Wed, 21 Oct 2026 07:28:00 GMT")]
+    asked = ("7", "86400", "Wed, 21 Oct 2026 07:28:00 GMT", "nan")
+    service.replies += [(429, {"Retry-After": wait}, "") for wait in asked]
     Judge(url=service.url).classes(["a", "b"], ROW)
     assert waits[:2] == [7, 60]
     assert waits[2] < 7
+    assert 0 < waits[3] < 13
 
 
 @pytest.mark.parametrize(

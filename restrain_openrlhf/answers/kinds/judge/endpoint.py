@@ -138,6 +138,7 @@ def _start_of(error: urllib.error.HTTPError) -> str:
 def _retry_after(error: urllib.error.HTTPError) -> float:
     """The seconds of the header Retry-After, within bounds; 0 where there are none, such as for a date."""
     try:
-        return min(max(float(error.headers.get("Retry-After", 0)), 0.0), LONGEST_WAIT_SECONDS)
+        # In this order NaN becomes 0.
+        return min(max(0.0, float(error.headers.get("Retry-After", 0))), LONGEST_WAIT_SECONDS)
     except ValueError:
         return 0.0
