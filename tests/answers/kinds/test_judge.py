@@ -484,8 +484,8 @@ def test_a_command_says_in_the_end_what_the_judge_cost(service, write_jsonl, tmp
     rows = [{"id": str(at), "problem": f"Where is it, {at}?", "responses": each} for at, each in enumerate(texts)]
     block = json.dumps({"name": "judge", "url": service.url, "cache": str(tmp_path / "verdicts")})
     command = [sys.executable, "-m", "restrain_openrlhf.commands.main", "score", write_jsonl("rows.jsonl", rows)]
-    for name, told in (("first", "3 verdicts; 0 were"), ("second", "0 verdicts; 3 were")):
+    for name, told in (("first", "asked for 3, known before 0"), ("second", "asked for 0, known before 3")):
         words = [*command, "--answers", block, "--out", tmp_path / f"{name}.jsonl"]
         done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True)
-        assert f"note: the judge {service.url} was asked for {told} known before." in done.stderr
+        assert f"note: verdicts of the judge {service.url}: {told}." in done.stderr
     assert len(service.asked) == 3

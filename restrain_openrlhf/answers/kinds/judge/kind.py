@@ -175,8 +175,8 @@ def _verdicts(judge: Judge) -> Verdicts:
 def _tell_cost(judge: str | None, cost: Cost) -> None:
     """At a process' end, when all of it is known; each worker of a run asks for itself."""
     if cost.calls or cost.cached:
-        told = f"note: the judge {judge} was asked for {cost.calls} verdicts; {cost.cached} were known before."
-        print(told, file=sys.stderr)
+        told = f"asked for {cost.calls}, known before {cost.cached}"
+        print(f"note: verdicts of the judge {judge}: {told}.", file=sys.stderr)
 
 
 def _judge(judge: Judge) -> Ask:
