@@ -26,7 +26,7 @@ from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches
 from restrain_openrlhf.config.host_flags import flags_of, host_parser
 from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
-from restrain_openrlhf.config.memory.estimate import BACKWARD, TEMPERED
+from restrain_openrlhf.config.memory.estimate import bytes_of_a_logit
 from restrain_openrlhf.config.memory.table import as_markdown
 from restrain_openrlhf.config.shipped import HOURS_FILE
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
@@ -190,8 +190,8 @@ more rollouts than they train on.
 """
 LOGITS = """
 GiB of the logits in the backward pass on a GPU. OpenRLHF alone takes 16 bytes per logit without flash-attn's cross
-entropy. With `hook/fixes/log_probs.py` it takes 6, or 10 at a temperature other than 1 (measured by torch's profiler,
-`tests/hook/test_log_probs.py`). The peak is that of the backward phase.
+entropy. With `hook/fixes/log_probs.py` it takes 6, or 10 at a temperature other than 1; 12 at any temperature where
+`actor.entropy_coef` is not 0 (measured by torch's profiler, `tests/hook/test_log_probs.py`). The peak is that of the backward phase.
 """
 
 
@@ -257,7 +257,7 @@ def logits_row(name: str) -> str:
     flags = preset_flags(name)
     found = estimate(flags, shape_of(flags["actor.model_name_or_path"]))
     (after,) = (line.bytes for line in found.lines if line.name.startswith("logits, backward"))
-    each = BACKWARD if flags["rollout.temperature"] == 1 else TEMPERED
+    each = bytes_of_a_logit(flags)
     before, peak = after // each * HOSTS_BACKWARD, found.peak_bytes[Phase.BACKWARD]
     sizes = " | ".join(f"{size / GIB:.1f}" for size in (before, after, peak - after + before, peak))
     return f"| `{name}` | {after // each:,} | {sizes} |\n"

@@ -1,5 +1,8 @@
 """The policy's log-probabilities: the host's to the last bit, their gradient by fp64, and the memory that they take."""
 
+import inspect
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
@@ -12,11 +15,17 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
+from openrlhf.models.loss import PolicyLoss  # noqa: E402
 from openrlhf.models.utils import compute_entropy  # noqa: E402
 from openrlhf.models.utils import log_probs_from_logits as host  # noqa: E402
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer  # noqa: E402
 
 from restrain_openrlhf.hook.fixes import log_probs  # noqa: E402
 from restrain_openrlhf.hook.fixes.log_probs import log_probs_from_logits, logits_read_again  # noqa: E402
+from restrain_openrlhf.hook.policy.paired_loss import PairedLoss  # noqa: E402
+from tests.hook.in_process import host_arguments  # noqa: E402
+from tests.hook.small_step import make_case, plain_policy, small_model  # noqa: E402
+from tests.processes import needs_its_accelerator  # noqa: E402
 
 PROMPTS, TOKENS, VOCABULARY = 2, 7, 11
 
@@ -95,6 +104,22 @@ def test_bytes_a_logit_at_the_peak_of_the_backward_pass(temperature, hosts, expe
     assert peak(ours, temperature) == pytest.approx(expected, abs=0.1)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_bytes_a_logit_with_the_entropy_in_the_loss(temperature):
+    """Compiled, as the host has it on a GPU; the CPU's stack compiles nothing."""
+    import torch._dynamo
+
+    def trained(logits, labels):
+        with logits_read_again(True):
+            return ours(logits, labels) - 0.3 * compiled(logits)
+
+    # What was called uncompiled once stays so until then.
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(disable=False):
+        compiled = torch.compile(inspect.unwrap(compute_entropy))
+        assert peak(trained, temperature) == pytest.approx(12, abs=0.1)
+
+
 def peak(function, temperature, prompts=2, tokens=4096, vocabulary=1024, hidden=4):
     """Bytes over the number of logits, from the bf16 output of the last layer to the gradient of its weight."""
     last_layer = torch.randn(vocabulary, hidden).bfloat16().requires_grad_()
@@ -113,3 +138,60 @@ def peak(function, temperature, prompts=2, tokens=4096, vocabulary=1024, hidden=
     for _, change in changes:
         held.append(held[-1] + change)
     return max(held) / (prompts * tokens * vocabulary)
+
+
+@pytest.fixture
+def step(hooked):
+    """The host's own training step of a small policy: its gradient, and whether its logits are what they were."""
+    needs_its_accelerator()
+    hooked({"name": "ttrl"})
+
+    def taken(**flags):
+        policy, seen = plain_policy(small_model(torch)), []
+        case = make_case(torch, policy)
+        trainer = ActorPPOTrainer.__new__(ActorPPOTrainer)
+        trainer.args = host_arguments(2, 6, **flags)
+        trainer.strategy = SimpleNamespace(
+            ring_attn_group=None,
+            backward=lambda loss, *_: loss.backward(),
+            optimizer_step=lambda *_, **__: None,
+            get_grad_norm=lambda _: 0.0,
+        )
+        trainer.actor, trainer.actor_loss_fn, trainer.aux_loss = policy, PairedLoss(PolicyLoss()), False
+        trainer.actor_optim = trainer.ema_model = None
+        trainer.actor_scheduler = SimpleNamespace(get_last_lr=lambda: [0.0])
+        policy.model.register_forward_hook(lambda *call: seen.append((call[-1].logits, call[-1].logits.clone())))
+        batch = {"dp_size": 1, "batch_num_tokens": case.mask.sum(), "global_batch_size": torch.tensor(12.0)}
+        trainer.training_step(case.experience, 0.0, 0, batch)
+        ((after, before),) = seen
+        return gradient(policy), torch.equal(after, before)
+
+    return taken
+
+
+def gradient(policy):
+    return torch.cat([each.grad.flatten() for each in policy.parameters()])
+
+
+def of_the_entropy():
+    """The gradient of the mean entropy of the tokens that are trained on, by torch's own distributions."""
+    policy = plain_policy(small_model(torch))
+    case = make_case(torch, policy)
+    logits = policy.model(case.experience.sequences).logits[:, :-1]
+    entropy = torch.distributions.Categorical(logits=logits).entropy()
+    ((entropy * case.mask).sum() / case.mask.sum()).backward()
+    return gradient(policy)
+
+
+def test_a_step_keeps_its_logits_only_for_an_entropy_that_is_trained(step):
+    """At a coefficient of 0, a run's default, the host logs the entropy: that must not cost a copy of all logits."""
+    without, kept = step()
+    assert not kept
+    logged, kept = step(**{"actor.entropy_coef": 0})
+    assert not kept
+    assert torch.equal(logged, without)
+    trained, kept = step(**{"actor.entropy_coef": 0.3})
+    assert kept
+    expected = without - 0.3 * of_the_entropy()
+    assert (trained - expected).norm() < 1e-5 * expected.norm()
+    assert (trained - without).norm() > 0.01 * without.norm()

@@ -35,6 +35,8 @@ FORWARD = 2 + 4
 BACKWARD = 4 + 2
 # Dividing by a temperature makes the fp32 gradient anew.
 TEMPERED = 4 + 4 + 2
+# The entropy's gradient in the loss: the logits stay, and each term has an fp32 gradient, at any temperature.
+WITH_ENTROPY = 4 + 4 + 4
 # A sliding window's mask: booleans (transformers/masking_utils.py), and torch's own copy in bf16 as it attends.
 MASK = 1 + 2
 # Assumed, not worked out: what a process has on a GPU before its first tensor, and vLLM's graphs and workspace asleep.
@@ -165,8 +167,7 @@ def _batch(held: Held) -> Iterator[MemoryLine]:
     yield MemoryLine("logits, forward (bf16, fp32)", *product(*experience, shape.vocab_size, FORWARD), forward)
     width = 6 * shape.intermediate_size + 4 * shape.hidden_size
     yield MemoryLine("one layer, forward (6 × inner + 4 × hidden)", *product(*experience, width), forward)
-    factor = BACKWARD if held.flags["rollout.temperature"] == 1 else TEMPERED
-    formula = product(*train, shape.vocab_size, factor)
+    formula = product(*train, shape.vocab_size, bytes_of_a_logit(held.flags))
     yield MemoryLine("logits, backward (fp32, gradient, bf16)", *formula, (Phase.BACKWARD,))
     # What one layer keeps of a token for its backward pass: norms in fp32, attention and MLP in bf16.
     kept, layers = "16 × hidden + 6 × (q + kv) + 8 × inner", shape.num_hidden_layers
@@ -177,6 +178,13 @@ def _batch(held: Held) -> Iterator[MemoryLine]:
         yield MemoryLine(f"one layer, backward ({kept})", *product(*train, width), (Phase.BACKWARD,))
     else:
         yield MemoryLine(f"all layers ({kept})", *product(*train, layers, width), (Phase.BACKWARD,))
+
+
+def bytes_of_a_logit(flags: Flags) -> int:
+    """In the backward pass. The entropy is in the loss where its coefficient is not 0."""
+    if flags["actor.entropy_coef"]:
+        return WITH_ENTROPY
+    return BACKWARD if flags["rollout.temperature"] == 1 else TEMPERED
 
 
 def _masks(held: Held) -> Iterator[MemoryLine]:

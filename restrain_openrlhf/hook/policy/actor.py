@@ -49,8 +49,9 @@ def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ..
     pair = torch.stack([column(experience.info, name) for name in (POSITIVE, NEGATIVE)])
     experience.advantages = pair.unsqueeze(-1).to(experience.sequences.device)
     loss: PairedLoss = trainer.actor_loss_fn
-    has_entropy = trainer.args.actor.entropy_coef is not None
-    with weighted_kl(trainer, column(experience.info, KL_WEIGHT)) as kl, logits_read_again(has_entropy):
+    # At 0, as by default, the host logs the entropy and leaves it out of the loss.
+    trains_entropy = bool(trainer.args.actor.entropy_coef)
+    with weighted_kl(trainer, column(experience.info, KL_WEIGHT)) as kl, logits_read_again(trains_entropy):
         status = wrapped(*args, **kwargs)
     batch = LossBatch.of(loss.batch, token_level=bool(loss.host_loss.token_level_loss))
     loss.sums.add_micro_batch(status["metrics"], batch, kl[0] if kl else None)

@@ -152,6 +152,14 @@ def test_a_temperature_costs_one_more_gradient():
     assert found["logits, backward (fp32, gradient, bf16)"] == 2 * 100 * 10 * 10
 
 
+@pytest.mark.parametrize(("coefficient", "each"), [(0, 6), (0.01, 12), (-0.01, 12)])
+def test_an_entropy_in_the_loss_has_a_gradient_of_its_own(coefficient, each):
+    found = sizes(estimated(actor__entropy_coef=coefficient))
+    assert found["logits, backward (fp32, gradient, bf16)"] == 2 * 100 * 10 * each
+    tempered = sizes(estimated(actor__entropy_coef=coefficient, rollout__temperature=0.6))
+    assert tempered["logits, backward (fp32, gradient, bf16)"] == 2 * 100 * 10 * max(each, 10)
+
+
 def test_without_checkpointing_every_layer_keeps_its_tensors():
     found = sizes(estimated(actor__gradient_checkpointing_enable=False))
     assert found["all layers (16 × hidden + 6 × (q + kv) + 8 × inner)"] == 2 * 32_800
