@@ -183,8 +183,6 @@ def _arguments(case: GradientCase) -> Any:
         "train.micro_batch_size": MICRO_BATCH if "micro-batches" in case.batching else case.rollouts,
         "train.dynamic_batch_enable": "dynamic" in case.batching,
         "train.max_tokens_per_gpu": MOST_TOKENS,
-        "ds.packing_samples": "packed" in case.batching,
-        "ds.attn_implementation": case.attention,
         "ds.zero_stage": (2 if case.dtype == "bf16" else 0) if case.stage is None else case.stage,
         "ds.grad_accum_dtype": case.grad_accum_dtype,
         "ds.adam_offload": case.adam_offload,
@@ -193,12 +191,16 @@ def _arguments(case: GradientCase) -> Any:
         "algo.kl.estimator": "k3",
         "algo.kl.init_coef": BETA,
         "actor.max_norm": 0.0,
+        # As in every run (config/host_flags.py): the entropy is logged.
+        "actor.entropy_coef": 0,
         # The default is token-mean, and before 0.11.2 there is no other.
         **({} if case.token_mean else {"actor.loss_agg_mode": "seq-mean-token-mean"}),
     }
     args = host_step.arguments_of(to_arguments(flags))
     args.actor.eps_clip_low_high = (CLIP, CLIP)
     args.ds.param_dtype = case.dtype
+    # Dynamic batches that are padded exist in these cases alone: the host packs them.
+    args.ds.packing_samples, args.ds.attn_implementation = "packed" in case.batching, case.attention
     return args
 
 

@@ -37,6 +37,10 @@ def arguments_of(words: Sequence[str]) -> Any:
     args = hierarchize(parse(words))
     if args.actor.eps_clip_low_high is None:
         args.actor.eps_clip_low_high = (args.actor.eps_clip, args.actor.eps_clip)
+    # Dynamic batches are packed, and what is packed has an attention of such a name.
+    args.ds.packing_samples |= args.train.dynamic_batch_enable
+    if args.ds.packing_samples and "flash_attention" not in args.ds.attn_implementation:
+        args.ds.attn_implementation = "flash_attention_2"
     return args
 
 

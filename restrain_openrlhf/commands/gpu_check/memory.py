@@ -141,7 +141,6 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
         trainer.replay_buffer.clear()
         trainer.replay_buffer.append(_experience(args, config.vocab_size))
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         held = torch.cuda.memory_allocated()
         trainer.ppo_train(args.algo.kl.init_coef)

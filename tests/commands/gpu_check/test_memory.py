@@ -18,6 +18,7 @@ from restrain_openrlhf.config.memory.lines import Held  # noqa: E402
 from restrain_openrlhf.config.memory.shape import shape_of  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.machine.device import Device  # noqa: E402
+from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.processes import needs_its_accelerator  # noqa: E402
 
@@ -65,6 +66,49 @@ layers, *words = sys.argv[1:]
 step = asdict(memory.measure(words, int(layers)))
 sizes = {(tuple(each.sequences.shape), *map(int, each.action_mask.sum(1))) for each in batches}
 print(json.dumps({**step, "sizes": [*sizes]}))
+"""
+
+
+# What the measurement's policy is made with, and what a run's is: by the host's own command and policy process.
+BOTH_ENDS = """
+import json, runpy, sys
+from inspect import signature
+from restrain_openrlhf.commands.gpu_check.host_step import prepare_process
+prepare_process()
+import openrlhf.models, openrlhf.utils, ray
+from openrlhf.trainer.ray import ppo_actor
+from restrain_openrlhf.commands.gpu_check import memory
+
+class Reached(Exception):
+    pass
+
+def given_to(called):
+    def reached(*args, **kwargs):
+        given = signature(called).bind(*args, **kwargs)
+        given.apply_defaults()
+        raise Reached(dict(given.arguments))
+    return reached
+
+def until_reached(function, *words, **named):
+    try:
+        function(*words, **named)
+    except Reached as found:
+        return found.args[0]
+
+policy, get_strategy = given_to(openrlhf.models.Actor), openrlhf.utils.get_strategy
+openrlhf.models.Actor = ppo_actor.Actor = policy
+layers, *words = sys.argv[1:]
+measured = until_reached(memory.measure, words, int(layers))
+
+ray.is_initialized, openrlhf.utils.get_strategy = lambda: True, given_to(get_strategy)
+sys.argv[1:] = words
+args = until_reached(runpy.run_module, "openrlhf.cli.train_ppo_ray", run_name="__main__")["args"]
+process_class = ppo_actor.PolicyModelActor.__ray_metadata__.modified_class
+process = process_class.__new__(process_class)
+process._setup_distributed = lambda strategy: None
+run = until_reached(process.init_model_from_pretrained, get_strategy(args), args.actor.model_name_or_path)
+assert measured.pop("pretrain_or_model") != run.pop("pretrain_or_model") == args.actor.model_name_or_path
+print(json.dumps({"measured": measured, "run": run}))
 """
 
 
@@ -117,9 +161,48 @@ def test_without_an_adapter_everything_is_trained(model):
     assert built(model, 2, 0)["trained"] == 2 * layer + HIDDEN + 2 * VOCABULARY * HIDDEN
 
 
+# Every one with another value than OpenRLHF's default.
+MADE_WITH = {
+    "ds.zero_stage": 3,
+    "ds.grad_accum_dtype": "fp32",
+    "ds.adam_offload": True,
+    "ds.overlap_comm": True,
+    "ds.packing_samples": True,
+    "ds.attn_implementation": BY_TORCH,
+    "ds.use_liger_kernel": True,
+    "ds.lora.rank": RANK,
+    "ds.lora.alpha": 3,
+    "ds.lora.dropout": 0.1,
+    "ds.lora.target_modules": ["q_proj", "v_proj"],
+    "rollout.temperature": 0.6,
+}
+FOR_DYNAMIC = {"train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": 64}
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, {"packing_samples": False, "lora_rank": 0}),
+        (MADE_WITH, {"packing_samples": True, "use_liger_kernel": True, "lora_dropout": 0.1, "temperature": 0.6}),
+        ({**FOR_DYNAMIC, "ds.attn_implementation": BY_TORCH}, {"packing_samples": True}),
+        (FOR_DYNAMIC, {"packing_samples": True, "attn_implementation": "flash_attention_2"}),
+    ],
+    ids=["plain", "every flag", "dynamic", "dynamic without an attention that packs"],
+)
+def test_the_measured_policy_is_made_with_what_openrlhfs_command_makes_it_with(model, flags, expected):
+    needs_its_accelerator()
+    sizes = {"rollout.batch_size": 2, "rollout.n_samples_per_prompt": 2, "train.batch_size": 4}
+    each = {"train.micro_batch_size": 2, "rollout.micro_batch_size": 2, "data.max_len": 32, "vllm.num_engines": 1}
+    layout = {"actor.num_gpus_per_node": 1, "algo.advantage.estimator": "group_norm"}
+    found = built(model, 2, 0, BOTH_ENDS, **sizes, **each, **layout, **flags)
+    assert found["measured"] == found["run"]
+    assert expected.items() <= found["run"].items()
+
+
 # Micro-batches of two rollouts; by tokens, as many of the longest as fit; half of an unlimited rollout is response.
 BY_COUNT = ({"rollout.max_new_tokens": 12, "train.micro_batch_size": 2}, [[4, 32], *[12] * 4])
-BY_TOKENS = ({"train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": 100}, [[6, 32], *[16] * 6])
+TORCH_PACKS = {"train.dynamic_batch_enable": True, "ds.attn_implementation": BY_TORCH}
+BY_TOKENS = ({"train.max_tokens_per_gpu": 100, **TORCH_PACKS}, [[6, 32], *[16] * 6])
 
 
 @pytest.mark.parametrize(("rank", "lengths", "sizes"), [(0, *BY_COUNT), (RANK, *BY_COUNT), (0, *BY_TOKENS)])
