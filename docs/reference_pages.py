@@ -191,7 +191,8 @@ more rollouts than they train on.
 LOGITS = """
 GiB of the logits in the backward pass on a GPU. OpenRLHF alone takes 16 bytes per logit without flash-attn's cross
 entropy. With `hook/fixes/log_probs.py` it takes 6, or 10 at a temperature other than 1; 12 at any temperature where
-`actor.entropy_coef` is not 0 (measured by torch's profiler, `tests/hook/test_log_probs.py`). The peak is that of the backward phase.
+`actor.entropy_coef` is not 0 (measured by torch's profiler, `tests/hook/test_log_probs.py`). The peak is that of the
+backward phase.
 """
 
 
