@@ -118,7 +118,10 @@ def check_gradient(out: Path, config: RunConfig | None = None) -> list[CheckOutc
 
 
 def sum_of(flags: Flags) -> GradientCase:
-    """As many micro-batches as each GPU adds up in a step of these flags, at least four, in their type, temperature."""
+    """As many micro-batches as each GPU adds up in a step of these flags, at least four, in their type, temperature.
+
+    Of an adapter where one is trained.
+    """
     gpus = max(GpuLayout.of(flags).policy, 1)
     if flags["train.dynamic_batch_enable"]:
         count = flags["train.batch_size"] * flags["data.max_len"] // (flags["train.max_tokens_per_gpu"] * gpus)
@@ -131,6 +134,7 @@ def sum_of(flags: Flags) -> GradientCase:
         repeats=max(1, min(count, MOST_MICRO_BATCHES) * MICRO_BATCH // ROLLOUTS),
         grad_accum_dtype=flags["ds.grad_accum_dtype"],
         adam_offload=flags["ds.adam_offload"],
+        lora=flags["ds.lora.rank"] > 0,
         temperature=flags["rollout.temperature"],
     )
 

@@ -40,6 +40,10 @@ SIZES: Mapping[str, object] = {
     "ckpt.save_steps": SAVED,
     "actor.adam.lr": LEARNING_RATE,
 }
+# Of CONFIG, where it trains an adapter: the small run then trains one like it.
+ADAPTER = ("ds.lora.rank", "ds.lora.alpha", "ds.lora.dropout", "ds.lora.target_modules")
+# An adapter of a usual size moves the policy about as far by it as all weights do by the other.
+ADAPTERS_LEARNING_RATE = 2e-3
 
 GAP = "restrain/logprob_gap_relative"
 # Rounding in bf16 gives 0.01 to 0.035 of the mean |log p|.
@@ -70,12 +74,20 @@ def layout_here() -> dict[str, object]:
     return on_one_gpu() if detect().has_gpus else {}
 
 
+def adapter_of(config: RunConfig | None) -> dict[str, object]:
+    """Flags of the adapter that a run of CONFIG trains; none where it trains all weights."""
+    flags = {} if config is None else flags_of(config)
+    if not flags.get("ds.lora.rank"):
+        return {}
+    return {name: flags[name] for name in ADAPTER} | {"actor.adam.lr": ADAPTERS_LEARNING_RATE}
+
+
 @dataclass(frozen=True)
 class SmallRun:
-    """A run of a few steps below `folder`, in a layout that flags give."""
+    """A run of a few steps below `folder`; `flags` are those of its layout, and of the adapter that it trains."""
 
     folder: Path
-    layout: Mapping[str, object]
+    flags: Mapping[str, object]
 
     @property
     def run(self) -> RunFolder:
@@ -93,7 +105,7 @@ class SmallRun:
             "actor.model_name_or_path": str(ADDITION.model),
             "data.prompt_dataset": str(self.folder / "prompts.jsonl"),
             **SIZES,
-            **self.layout,
+            **self.flags,
         }
         method = {"method.prompt_weight": "online", "method.kappa": 2}
         overrides = {"run_dir": str(self.run.path), "reference": None, **method, **_as_flags(flags)}
@@ -104,17 +116,20 @@ def _as_flags(flags: Mapping[str, object]) -> dict[str, object]:
     return {f"openrlhf.{name}": value for name, value in flags.items()}
 
 
-def shared_run(out: Path) -> SmallRun:
+def shared_run(out: Path, config: RunConfig | None) -> SmallRun:
     """The run of the training check, its prompts written."""
-    small = SmallRun(out / "train", layout_here())
+    small = SmallRun(out / "train", {**layout_here(), **adapter_of(config)})
     small.folder.mkdir(parents=True, exist_ok=True)
     write_prompts(small.folder / "prompts.jsonl", training_problems(STEPS * PROMPTS))
     return small
 
 
-def check_training(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """A few steps, killed after the third and started again, now with digests of what vLLM computes with."""
-    small = shared_run(out)
+def check_training(out: Path, config: RunConfig | None = None) -> list[CheckOutcome]:
+    """A few steps, killed after the third and started again, now with digests of what vLLM computes with.
+
+    Where CONFIG trains an adapter, so do they, with its rank, scale and layers.
+    """
+    small = shared_run(out, config)
     kill_when(lambda: len(read_steps(small.run.metrics)) >= KILLED_AFTER, RESTRAIN, small.words(), small.log)
     before = read_steps(small.run.metrics)
     run_module(RESTRAIN, [*small.words(), *override_words({"weight_digests": True})], small.log)

@@ -11,11 +11,16 @@ from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, j
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.machine.flash_attention import varlen_attention
 
 # Of bf16, which keeps eight bits: about what one rounding of the result is.
 ROUNDING = 0.02
 # The head is as large as that of every preset's model.
-SIZE, HEADS, TOKENS, HEAD = 512, 4, 128, 128
+SIZE, HEADS, KEYS, TOKENS, HEAD = 512, 4, 2, 128, 128
+# Rollouts that are packed into so many tokens; a kernel's blocks are 64 or 128 tokens long.
+LENGTHS = (1, 70, 57)
+# What `restrain doctor` says of the machine that the results are of.
+MACHINE = ("accelerator", "NVIDIA driver", "attention", "optimizer")
 
 
 def check_doctor(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
@@ -28,7 +33,8 @@ def check_doctor(out: Path, _config: RunConfig | None = None) -> list[CheckOutco
         if not wrong:
             raise
         return [failed(f"stack: {line['name']}", f"{line['found']}. {line['advice']}") for line in wrong]
-    return [judged("driver and packages", True, f"all {len(lines)} lines of `restrain doctor` are ok")]
+    machine = "; ".join(line["found"] for line in lines if line["name"] in MACHINE)
+    return [judged("driver and packages", True, f"all {len(lines)} lines of `restrain doctor` are ok: {machine}")]
 
 
 def check_kernels(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
@@ -50,22 +56,40 @@ def measure() -> dict[str, float]:
 
     from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415
 
+    detect().install()
     device = torch.device("cuda" if detect().has_gpus else "cpu")
-    heads = (1, HEADS, TOKENS, HEAD)
+    shapes = ((1, HEADS, TOKENS, HEAD), *[(1, KEYS, TOKENS, HEAD)] * 2)
+    attention = partial(scaled_dot_product_attention, is_causal=True, enable_gqa=True)
     return {
-        "matrix product": kernel_error(torch.matmul, device, (SIZE, SIZE), (SIZE, SIZE)),
-        "attention": kernel_error(partial(scaled_dot_product_attention, is_causal=True), device, heads, heads, heads),
+        "matrix product": kernel_error(torch.matmul, torch.matmul, device, (SIZE, SIZE), (SIZE, SIZE)),
+        "attention": kernel_error(attention, attention, device, *shapes),
+        "packed attention": kernel_error(_packed, partial(_one_by_one, attention), device, *shapes),
     }
 
 
-def kernel_error(kernel: Callable[..., Any], device: Any, *shapes: Sequence[int]) -> float:
-    """The largest error of a kernel's result and gradients in bf16, against the CPU's in double precision."""
+def _packed(query: Any, key: Any, value: Any) -> Any:
+    """Rollouts of LENGTHS, by what packs them without flash-attn."""
+    import torch  # noqa: PLC0415
+
+    positions = torch.cat([torch.arange(length, device=query.device) for length in LENGTHS])[None]
+    return varlen_attention(None, query, key, value, None, position_ids=positions)[0]
+
+
+def _one_by_one(attention: Callable[..., Any], *inputs: Any) -> Any:
+    import torch  # noqa: PLC0415
+
+    each = zip(*(tensor.split(LENGTHS, dim=2) for tensor in inputs), strict=True)
+    return torch.cat([attention(*rollout) for rollout in each], dim=2).transpose(1, 2)
+
+
+def kernel_error(kernel: Callable[..., Any], exactly: Callable[..., Any], device: Any, *shapes: Sequence[int]) -> float:
+    """The largest error of a kernel's result and gradients in bf16, against `exactly` in double precision on the CPU."""
     import torch  # noqa: PLC0415
 
     generator = torch.Generator().manual_seed(0)
     exact = [torch.randn(*shape, generator=generator).bfloat16().double().requires_grad_() for shape in shapes]
     rounded = [each.detach().to(device, torch.bfloat16).requires_grad_() for each in exact]
-    pairs = zip(_with_gradients(kernel, exact), _with_gradients(kernel, rounded), strict=True)
+    pairs = zip(_with_gradients(exactly, exact), _with_gradients(kernel, rounded), strict=True)
     return max(float((found.double().cpu() - wanted).norm() / wanted.norm()) for wanted, found in pairs)
 
 

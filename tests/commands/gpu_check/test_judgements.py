@@ -8,7 +8,13 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
+
+detect().install()
+
 import torch  # noqa: E402
+import wrapt  # noqa: E402
+from torch.nn.attention import varlen  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
@@ -45,6 +51,7 @@ from restrain_openrlhf.config.memory import (  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook.launch.train import flags_here  # noqa: E402
+from restrain_openrlhf.machine import flash_attention  # noqa: E402
 from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
 from restrain_openrlhf.records.metrics import StepRow  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
@@ -121,7 +128,7 @@ def with_a_gradient_that_is_cut(one, other):
     ids=["product", "product, a gradient cut", "attention", "attention, neither causal nor scaled"],
 )
 def test_a_kernels_error_is_that_of_its_result_and_of_every_gradient(kernel, shapes, verdict):
-    error = kernel_error(kernel, torch.device("cpu"), *shapes)
+    error = kernel_error(kernel, kernel, torch.device("cpu"), *shapes)
     assert [outcome.verdict for outcome in judge_kernels({"kernel": error})] == [verdict]
 
 
@@ -130,29 +137,51 @@ def only_in_bf16(kernel, broken):
     return lambda *each, **named: (broken if each[0].dtype is torch.bfloat16 else kernel)(*each, **named)
 
 
+def in_one_sequence(wrapped, _module, args, kwargs):
+    """Packed rollouts that see each other."""
+    query, key, value, bounds, *_ = args
+    whole = bounds[[0, -1]]
+    return wrapped(query, key, value, whole, whole, len(query), len(query), **kwargs)
+
+
+PRODUCT, ATTENTION, PACKED = (f"kernel: {name}" for name in ("matrix product", "attention", "packed attention"))
+
+
 @pytest.mark.parametrize(
-    ("owner", "name", "broken", "line"),
+    ("owner", "name", "broken", "lines"),
     [
-        (torch, "matmul", lambda one, other: one @ other * 1.05, "kernel: matrix product"),
+        (torch, "matmul", only_in_bf16(torch.matmul, lambda one, other: one @ other * 1.05), [PRODUCT]),
         (
             torch.nn.functional,
             "scaled_dot_product_attention",
-            lambda query, key, value, **_: without_scale(query, key, value),
-            "kernel: attention",
+            # On the CPU what packs is made of the other.
+            only_in_bf16(
+                scaled_dot_product_attention,
+                lambda *each, is_causal, **named: scaled_dot_product_attention(*each, is_causal=False, **named),
+            ),
+            [ATTENTION, PACKED],
         ),
         (
             torch.nn.functional,
             "scaled_dot_product_attention",
-            lambda *each, is_causal: scaled_dot_product_attention(*each, is_causal=False),
-            "kernel: attention",
+            # Query heads that read another group's keys.
+            only_in_bf16(
+                scaled_dot_product_attention,
+                lambda query, key, value, **named: scaled_dot_product_attention(
+                    query, key.flip(1), value.flip(1), **named
+                ),
+            ),
+            [ATTENTION, PACKED],
         ),
+        (varlen, "varlen_attn", wrapt.FunctionWrapper(varlen.varlen_attn, in_one_sequence), [PACKED]),
+        (flash_attention, "CAUSAL", (-1, -1), [PACKED]),
     ],
-    ids=["product", "attention", "attention, not causal"],
+    ids=["product", "attention, not causal", "attention, other keys", "packed, together", "packed, not causal"],
 )
-def test_each_kernels_line_fails_by_its_own_kernel(monkeypatch, owner, name, broken, line):
+def test_each_kernels_line_fails_by_its_own_kernel(monkeypatch, owner, name, broken, lines):
     assert failures(judge_kernels(measure())) == []
-    monkeypatch.setattr(owner, name, only_in_bf16(getattr(owner, name), broken))
-    assert failures(judge_kernels(measure())) == [line]
+    monkeypatch.setattr(owner, name, broken)
+    assert failures(judge_kernels(measure())) == lines
 
 
 def rows(*gaps, kl=0.1, factor=1.002):

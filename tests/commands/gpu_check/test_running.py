@@ -19,7 +19,7 @@ from restrain_openrlhf.commands.gpu_check.checks import CHECKS, choose, run_chec
 from restrain_openrlhf.commands.gpu_check.children import kill_when, run_module  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.memory import check_memory  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.outcome import failed, judged, skipped  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.small_run import SmallRun, on_one_gpu  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.small_run import ADAPTER, SmallRun, on_one_gpu, shared_run  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.stack import check_doctor  # noqa: E402
 from restrain_openrlhf.config.command_line import find_config, parse_overrides  # noqa: E402
 from restrain_openrlhf.config.host_flags import flags_of, parse  # noqa: E402
@@ -146,9 +146,11 @@ def test_what_the_doctor_finds_wrong_is_a_line_each(monkeypatch, tmp_path):
 
 
 def test_a_doctor_that_finds_nothing_wrong_passes(monkeypatch, tmp_path):
-    doctor_that_prints(tmp_path, monkeypatch, FOUND, status=0)
+    card = {**FOUND, "name": "accelerator", "found": "NVIDIA H200"}
+    doctor_that_prints(tmp_path, monkeypatch, FOUND, card, {**OLD, "ok": True}, status=0)
     (outcome,) = check_doctor(tmp_path)
-    assert (outcome.verdict, outcome.found) == ("pass", "all 1 lines of `restrain doctor` are ok")
+    found = "all 3 lines of `restrain doctor` are ok: NVIDIA H200; 550.54"
+    assert (outcome.verdict, outcome.found) == ("pass", found)
 
 
 def test_a_doctor_that_ends_with_nothing_said_fails(monkeypatch, tmp_path):
@@ -200,6 +202,18 @@ def test_on_a_gpu_the_small_run_shares_one(tmp_path):
     assert flags["vllm.enable_sleep"]
     assert flags["ds.enable_sleep"]
     assert flags["ds.zero_stage"] == 2
+
+
+def test_the_small_run_trains_an_adapter_like_the_configurations(tmp_path):
+    shown = load_run_config(find_config("one_gpu/24gb/qwen3-1.7b-base-lora"))
+    changed = {"ds.lora.target_modules": ["q_proj", "v_proj"], "ds.lora.dropout": 0.1}
+    config = shown.model_copy(update={"openrlhf": {**shown.openrlhf, **changed}})
+    _, preset, *words = shared_run(tmp_path, config).words()
+    flags = flags_of(load_run_config(find_config(preset), parse_overrides(words[1::2])))
+    assert {name: flags[name] for name in ADAPTER} == {"ds.lora.rank": 32, "ds.lora.alpha": 32, **changed}
+    assert gradient.sum_of(flags_of(config)).lora
+    for without in (None, load_run_config(find_config("one_gpu/80gb/qwen3-4b-base"))):
+        assert not any("lora" in word for word in shared_run(tmp_path, without).words())
 
 
 def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
