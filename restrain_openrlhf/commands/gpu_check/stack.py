@@ -83,7 +83,7 @@ def _one_by_one(attention: Callable[..., Any], *inputs: Any) -> Any:
 
 
 def kernel_error(kernel: Callable[..., Any], exactly: Callable[..., Any], device: Any, *shapes: Sequence[int]) -> float:
-    """The largest error of a kernel's result and gradients in bf16, against `exactly` in double precision on the CPU."""
+    """The largest error of a kernel in bf16, gradients included, against `exactly` in double precision on the CPU."""
     import torch  # noqa: PLC0415
 
     generator = torch.Generator().manual_seed(0)
