@@ -31,6 +31,8 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
 LAYERS = (2, 4)
+# A container's limit, or the word `max` (cgroup v2).
+CONTAINERS = Path("/sys/fs/cgroup/memory.max")
 # What is measured: the policy on one GPU, alone with its states.
 ALONE: Mapping[str, object] = {
     "actor.num_nodes": 1,
@@ -85,7 +87,7 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
     logs = {layers: out / "memory" / f"layers-{layers}.log" for layers in LAYERS}
     few, more = (TrainingStep(**measured(__name__, [layers, *words], log)[0]) for layers, log in logs.items())
     whole = extrapolate(few, more)
-    return [report_peak(whole), check_estimate(whole, config)]
+    return [report_peak(whole), check_estimate(whole, config), check_host_memory(config, memory_here())]
 
 
 def report_peak(whole: TrainingStep) -> CheckOutcome:
@@ -122,6 +124,28 @@ def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int 
     )
     fits = gpu_bytes is None or needed <= gpu_bytes
     return judged("memory estimate", fits, found, ratio=ratio, needed_gib=needed / GIB)
+
+
+def check_host_memory(config: RunConfig, here: int) -> CheckOutcome:
+    """Failed where a node of CONFIG's layout keeps more in main memory, by estimate, than this machine has."""
+    name, flags = "host memory", flags_here(config)
+    try:
+        lines = estimate(flags, shape_of(str(flags["actor.model_name_or_path"]))).host
+    except NoEstimateError as error:
+        return skipped(name, f"`restrain show --memory` has none: {error}")
+    needed = sum(line.bytes for line in lines)
+    what = ", ".join(f"{line.name} {line.bytes / GIB:.1f}" for line in lines)
+    found = f"{needed / GIB:.1f} GiB are estimated beside the processes' own{f' ({what})' if what else ''}, "
+    return judged(name, needed <= here, f"{found}of this machine's {here / GIB:.1f}", needed_gib=needed / GIB)
+
+
+def memory_here() -> int:
+    """Bytes of the machine, or of the container that this is."""
+    import psutil  # noqa: PLC0415 - the training stack has it
+
+    whole: int = psutil.virtual_memory().total
+    limit = CONTAINERS.read_text(encoding="ascii").strip() if CONTAINERS.exists() else ""
+    return min(int(limit), whole) if limit.isdigit() else whole
 
 
 def measure(words: Sequence[str], layers: int) -> TrainingStep:
