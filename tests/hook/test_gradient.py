@@ -31,6 +31,8 @@ from restrain_openrlhf.machine.host_releases import installed  # noqa: E402
 
 # What gpu-check tries of a configuration for eight GPUs.
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
+# And of one whose preset trains an adapter.
+OF_AN_ADAPTER = replace(OF_A_PRESET, stage=2, lora=True)
 # Packed by torch's own attention, against the paper's gradient without packing by another.
 PACKED = [GradientCase(batching=batching, attention=BY_TORCH) for batching in ("packed", "packed, dynamic")]
 # An agent's trajectories, whose observations stand between the policy's tokens.
@@ -43,7 +45,7 @@ TWO_TURNS = [
 TEMPERED = [GradientCase(temperature=0.6), GradientCase("bf16", "packed, dynamic", attention=BY_TORCH, temperature=0.6)]
 # OpenRLHF before 0.11.2 has no other than the token mean.
 BY_SEQUENCES = [GradientCase(token_mean=False)] if "actor.loss_agg_mode" in record(installed()) else []
-TRIED = [*CASES, *PACKED, *TORCHS, *TWO_TURNS, *TEMPERED, *BY_SEQUENCES, OF_A_PRESET]
+TRIED = [*CASES, *PACKED, *TORCHS, *TWO_TURNS, *TEMPERED, *BY_SEQUENCES, OF_A_PRESET, OF_AN_ADAPTER]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
 BATCHINGS = {"micro-batches": "sdpa", "dynamic": "sdpa", "packed, micro-batches": BY_TORCH, "packed, dynamic": BY_TORCH}
 ON_CUDA = [
@@ -180,6 +182,7 @@ def test_host_modules_that_are_imported_after_the_hook_are_patched(steps):
     [
         ("dapo14k/qwen3-4b-base/restrain", OF_A_PRESET),
         ("one_gpu/24gb/qwen3-0.6b-base", replace(OF_A_PRESET, stage=2, repeats=128)),
+        ("one_gpu/24gb/qwen3-1.7b-base-lora", replace(OF_AN_ADAPTER, repeats=128)),
         (
             "one_gpu/80gb/qwen3-4b-base",
             replace(OF_A_PRESET, stage=1, repeats=32, adam_offload=True),
