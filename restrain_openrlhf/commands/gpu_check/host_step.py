@@ -83,7 +83,8 @@ def small_model(args: Any, vocabulary: int, lora: bool) -> Any:
     with torch.no_grad():
         for parameter in trained(policy):
             parameter.normal_(std=0.1)
-    return policy
+    # As DeepSpeed will have it; peft makes an adapter in fp32.
+    return policy.to(model.dtype)
 
 
 def trained(model: Any) -> list[Any]:
