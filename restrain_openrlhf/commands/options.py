@@ -1,5 +1,6 @@
 """Options that several commands share, and commands whose options are the fields of a model."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,6 +12,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.console import Console
+from rich.progress import Progress
 from typer.models import OptionInfo
 
 from restrain_openrlhf.answers import AnswerKind
@@ -73,6 +75,13 @@ def split_answers(given: Mapping[str, object], answers: str | None) -> tuple[dic
 def wide_console() -> Console:
     """Where tables are printed: as wide as the terminal, and 160 columns where there is none."""
     return Console(width=None if Console().is_terminal else 160)
+
+
+def sampling_progress(console: Console) -> Progress:
+    """A bar where there is a terminal; vLLM's messages would fill it, so that only its errors are printed there."""
+    if console.is_terminal:
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    return Progress(console=console, disable=not console.is_terminal)
 
 
 def parse_shard(text: str) -> tuple[int, int]:

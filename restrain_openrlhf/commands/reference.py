@@ -5,9 +5,15 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
-from restrain_openrlhf.commands.options import Overrides, ShardOption, Typed, parse_shard, with_options
+from restrain_openrlhf.commands.options import (
+    Overrides,
+    ShardOption,
+    Typed,
+    parse_shard,
+    sampling_progress,
+    with_options,
+)
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
@@ -59,7 +65,7 @@ def _run(job: OfflinePass) -> None:
     everywhere = ShardedPass([out], job.options.tensor_parallel_size)
     shards = everywhere.shards() if job.shard.count == 1 else [job.shard]
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
+    with sampling_progress(console) as progress:
         task = progress.add_task("offline pass", total=len(job.prompts))
         if len(shards) > 1:
             everywhere.run(shards, lambda rows: progress.advance(task, rows))

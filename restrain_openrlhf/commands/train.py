@@ -20,13 +20,18 @@ from restrain_openrlhf.hook.launch.progress import step_progress
 def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False) -> None:
     """Train a policy with OpenRLHF and RESTRAIN. To resume a run that was stopped, run the same command."""
     from restrain_openrlhf.hook.launch.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
-    console = Console(stderr=True, quiet=quiet)
+    console, finished = Console(stderr=True, quiet=quiet), RunFolder(resolved.run_dir).completed.exists()
     with step_progress(resolved.run_dir.name, console) as (on_phase, on_step):
         on_phase("checking the configuration, the model, the prompts and the reference")
         folder = run(resolved, on_step, on_phase=on_phase)
     console.print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
+    if finished:
+        console.print(
+            "Nothing was trained: this run was finished before. To train again, choose another run_dir.", soft_wrap=True
+        )
 
 
 def show(

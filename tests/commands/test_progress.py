@@ -1,13 +1,16 @@
 """Progress as people see it: a bar on a terminal, plain lines elsewhere."""
 
 import io
+import os
 import re
 
 import pytest
 from rich.console import Console
 
+from restrain_openrlhf.commands.options import sampling_progress
 from restrain_openrlhf.hook.launch.progress import numbered, step_progress
 from restrain_openrlhf.records.metrics import StepRow, WatchedSignal
+from tests.command_line import restrain
 
 VOTES = {
     "majority_share_mean": 0.5,
@@ -124,3 +127,29 @@ def test_without_colour_it_is_shown_in_words(monkeypatch):
 def test_a_log_has_no_more_than_its_line():
     (line,) = watched(force_terminal=False).splitlines()
     assert line.endswith("top answer 0.20")
+
+
+def test_on_a_terminal_vllm_prints_only_its_errors(monkeypatch):
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "noted, so that the process has its own again")
+    for terminal, level in ((True, "ERROR"), (False, None)):
+        monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
+        sampling_progress(Console(force_terminal=terminal, quiet=True))
+        assert os.environ.get("VLLM_LOGGING_LEVEL") == level
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
+    sampling_progress(Console(force_terminal=True, quiet=True))
+    assert os.environ["VLLM_LOGGING_LEVEL"] == "INFO", "as its user says"
+
+
+@pytest.mark.host
+def test_a_finished_run_says_that_nothing_is_trained(tmp_path, monkeypatch):
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    from restrain_openrlhf.hook.launch import train as launch
+    from restrain_openrlhf.records.folder import Completion, RunFolder
+
+    folder = RunFolder(tmp_path / "run")
+    monkeypatch.setattr(launch, "train", lambda *_given, **_more: folder)
+    words = ("train", "cpu/demo", "--set", f"run_dir={tmp_path / 'run'}")
+    assert "Nothing was trained" not in restrain(*words).stderr
+    folder.path.mkdir()
+    folder.mark_completed(Completion(steps=8, stopped=None))
+    assert "Nothing was trained: this run was finished before." in restrain(*words).stderr

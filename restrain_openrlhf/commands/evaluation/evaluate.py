@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
-from restrain_openrlhf.commands.options import parse_shard, with_options
+from restrain_openrlhf.commands.options import parse_shard, sampling_progress, with_options
 from restrain_openrlhf.data.benchmarks import SUITES, load_benchmark
 from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
@@ -31,7 +30,7 @@ def evaluate(request: Request) -> None:
     for warning in filter(None, (entry.warning for entry in loaded)):
         console.print(f"note: {warning}")
     sampling = job.prepare(request, loaded, part)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
+    with sampling_progress(console) as progress:
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in sampling.passes))
         everywhere = ShardedPass([each.path for each in sampling.passes], request.tensor_parallel_size)
         shards = everywhere.shards() if part.count == 1 else [part]
