@@ -99,6 +99,7 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     length = length_overrides(job.steps, len(problems), first)
     config = load_run_config(source, {**chosen, **length, **_own(job), "openrlhf.data.input_template": None})
     _refuse_gold(config)
+    _refuse_part(config, len(problems))
     check_flags(config)
     chats = bool(config.openrlhf.get("data.apply_chat_template"))
     instructs = chats if job.boxed is None else job.boxed
@@ -163,6 +164,15 @@ def _own(job: Adaptation) -> Mapping[str, object]:
         "openrlhf.data.prompt_dataset": str(job.out / PROMPTS),
         "openrlhf.data.input_key": "problem",
     }
+
+
+def _refuse_part(config: RunConfig, count: int) -> None:
+    most = config.openrlhf.get("data.max_samples")
+    if most is not None and int(most) < count:
+        raise ConfigError(
+            f"openrlhf: data.max_samples is {most}, but all {count} problems are answered. Leave it out, or "
+            "give a file with fewer problems."
+        )
 
 
 def _refuse_gold(config: RunConfig) -> None:

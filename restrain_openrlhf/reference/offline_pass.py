@@ -38,12 +38,19 @@ from restrain_openrlhf.reference.sampling_pass import (
     prompts_per_chunk,
 )
 
+# Every run has them among OpenRLHF's flags, and nearly none another value than the default.
+RARE = ("split", "max_samples")
+
 
 class ModelAndPrompts(BaseModel):
     """What is sampled, and into which file."""
 
     model: str = Field(alias="actor.model_name_or_path", description="Frozen base model: a hub id or a local folder.")
     prompts: str = Field(alias="data.prompt_dataset", description="Prompts: JSONL, CSV, Parquet, or a hub data set.")
+    split: str = Field("train", alias="data.prompt_split", description="The split of a hub data set.")
+    max_samples: int = Field(
+        100_000_000, alias="data.max_samples", gt=0, description="Only the first so many prompts are sampled."
+    )
     out: Path = Field(description="The reference file (JSON Lines). Its provenance is written beside it.")
     input_key: str = Field("problem", alias="data.input_key", description="Column of the prompt.")
     input_template: str | None = Field(
@@ -55,7 +62,9 @@ class ModelAndPrompts(BaseModel):
 
     def source(self) -> PromptSource:
         """Where the prompts come from."""
-        return PromptSource(self.prompts, self.input_key, self.input_template, self.apply_chat_template)
+        return PromptSource(
+            self.prompts, self.input_key, self.input_template, self.apply_chat_template, self.split, self.max_samples
+        )
 
 
 class OfflineOptions(Sampling, ModelAndPrompts):
@@ -92,7 +101,9 @@ class OfflineOptions(Sampling, ModelAndPrompts):
 
     def words(self) -> list[str]:
         """The command's words for the options that were given; the rest keep the command's defaults."""
-        given = {f"--{name.replace('_', '-')}": value for name, value in self if name in self.model_fields_set}
+        fields = type(self).model_fields
+        said = self.model_fields_set - {name for name in RARE if getattr(self, name) == fields[name].default}
+        given = {f"--{name.replace('_', '-')}": value for name, value in self if name in said}
         valued = [
             f"{word}={value}" for word, value in given.items() if value is not None and not isinstance(value, bool)
         ]

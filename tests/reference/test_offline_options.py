@@ -19,6 +19,8 @@ OTHER_THAN_DEFAULT = {
     "answers": "{name: text, read: tag}",
     "agent": "{path: /agent.py, turns: all}",
     "n": 3,
+    "split": "test",
+    "max_samples": 5,
     "input_key": "question",
     "input_template": "Q: {} $(X)",
     "temperature": 0.6,
@@ -53,7 +55,10 @@ def test_the_command_reads_from_the_words_what_they_were_made_from(names):
 
 
 def test_only_given_options_are_words():
-    assert OfflineOptions(**REQUIRED, n=16).words() == ["--model=m", "--prompts=p.jsonl", "--out=r.jsonl", "--n=16"]
+    expected = ["--model=m", "--prompts=p.jsonl", "--out=r.jsonl", "--n=16"]
+    assert OfflineOptions(**REQUIRED, n=16).words() == expected
+    flags = {FLAGS[name]: REQUIRED[name] for name in ("model", "prompts")} | {"data.prompt_split": "train"}
+    assert OfflineOptions.from_flags(flags, out="r.jsonl", n=16).words() == expected
 
 
 def test_the_flags_are_openrlhfs():
@@ -74,6 +79,7 @@ def test_engine_and_prompts_get_the_options():
     source = options.source()
     assert isinstance(options, Sampling)
     assert (source.dataset, source.input_key, source.apply_chat_template) == ("p.jsonl", "question", True)
+    assert (source.split, source.max_samples) == ("test", 5)
 
 
 @pytest.mark.parametrize("value", ["hot", -1])

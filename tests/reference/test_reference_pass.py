@@ -104,12 +104,13 @@ def test_training_refuses_a_reference_with_another_number_of_rollouts(tmp_path):
         check(config)
 
 
-def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypatch):
+def test_a_study_samples_a_missing_reference_with_that_number_of_the_prompts_that_are_trained_on(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(made_by, "run_command", lambda words, _log: asked.append(words))
-    config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"})
+    rows = {"openrlhf.data.max_samples": 2, "openrlhf.data.prompt_split": "validation"}
+    config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"}, **rows)
     make_reference(config, Console(quiet=True))
-    assert "--n=3" in asked[0]
+    assert {"--n=3", "--max-samples=2", "--split=validation"} <= set(asked[0])
 
 
 def test_a_hooked_run_refuses_to_be_told_how_evaluation_is_drawn(tmp_path):

@@ -43,6 +43,7 @@ def refused(tmp_path, write_jsonl):
         (GOOD, ("--method", "grpo_gold"), "learns from gold"),
         (GOOD, ("--method", "nonsense"), "'nonsense'"),
         (GOOD, ("--set", "openrlhf.eval.dataset=x.jsonl"), "eval.dataset is set, but gold is kept out"),
+        (GOOD, ("--set", "openrlhf.data.max_samples=1"), "data.max_samples is 1, but all 2 problems"),
         (GOOD, ("--set", "openrlhf.train.bach_size=8"), "Did you mean 'openrlhf.train.batch_size'"),
         (GOOD, ("--set", "openrlhf.train.async_enable=true"), "seeded_rollouts and train.async_enable are set"),
         (GOOD, ("--stop", "kl=much"), "--stop kl: "),
