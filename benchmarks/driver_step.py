@@ -20,8 +20,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-# As the host sets it for every worker (openrlhf/cli/train_ppo_ray.py): Ray then sends tensors without torch's pickling.
-# Read as ray is imported.
+# The host sets this for every worker (openrlhf/cli/train_ppo_ray.py); with it Ray copies a tensor's bytes instead of
+# pickling the tensor. Ray reads it as it is imported.
 os.environ["RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"] = "1"
 
 import ray

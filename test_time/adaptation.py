@@ -99,8 +99,8 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     length = length_overrides(job.steps, len(problems), first)
     config = load_run_config(source, {**chosen, **length, **_own(job), "openrlhf.data.input_template": None})
     _refuse_gold(config)
-    _refuse_part(config, len(problems))
     check_flags(config)
+    _refuse_part(config, len(problems))
     chats = bool(config.openrlhf.get("data.apply_chat_template"))
     instructs = chats if job.boxed is None else job.boxed
     worded = instructed(problems, config.answers) if instructs else list(problems)

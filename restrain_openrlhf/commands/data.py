@@ -227,7 +227,7 @@ def merge_reference(
     shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="All shards of the pass.")],
     out: Annotated[Path, to_file("The merged reference file.")],
 ) -> None:
-    """Merge the shards of an offline pass. They must be complete and of the same pass."""
+    """Merge the shards of an offline pass. Every shard must be complete, and all must be of one pass."""
     count = merge(shards, out)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
 

@@ -22,7 +22,7 @@ from restrain_openrlhf.data.outputs import output_file, output_folder
 from restrain_openrlhf.errors import ConfigError
 
 Options = TypeVar("Options", bound=BaseModel)
-# The options that were typed, by the names of a model's fields.
+# The options that the user typed, by the name of the model's field that each sets.
 Typed = NewType("Typed", dict[str, Any])
 
 ConfigFile = Annotated[

@@ -295,17 +295,17 @@ def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
 
 
 def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, drawn: Drawn) -> list[dict[str, float]]:
-    """The rollouts' columns beside their agent's, and the group's: under the hooked trainer on the first, or on all.
+    """The numbers that each trained rollout carries: its agent's, its own, and its group's.
 
-    The host makes tensors of each number of each rollout, and wants the same names in all.
+    The hooked trainer takes the group's from the first rollout, and so the others do not carry them: the host makes a
+    tensor of every number. Without the hook every rollout carries them, because the host wants the same names in all.
     """
-    first = others = vote_columns(request, score)
-    if is_active():
-        first, others = {**first, MAJORITY: majority_digest(score.majority_key), GENERATED: drawn.tokens}, {}
     place = {} if row.visit is None else {PLACE: row.visit.place}
     scored = columns(request, score)
     logs = drawn.logs or [{}] * len(scored)
-    return [
-        {**own, **one, **place, **(others if index else first)}
-        for index, (own, one) in enumerate(zip(logs, scored, strict=True))
-    ]
+    rows = [{**own, **one, **place} for own, one in zip(logs, scored, strict=True)]
+    group = vote_columns(request, score)
+    if not is_active():
+        return [{**each, **group} for each in rows]
+    of_trainer = {MAJORITY: majority_digest(score.majority_key), GENERATED: drawn.tokens}
+    return [{**rows[0], **group, **of_trainer}, *rows[1:]]

@@ -38,7 +38,7 @@ from restrain_openrlhf.reference.sampling_pass import (
     prompts_per_chunk,
 )
 
-# Every run has them among OpenRLHF's flags, and nearly none another value than the default.
+# OpenRLHF's flags always have a value for these, which is nearly always the default: then no command says it.
 RARE = ("split", "max_samples")
 
 
@@ -49,7 +49,7 @@ class ModelAndPrompts(BaseModel):
     prompts: str = Field(alias="data.prompt_dataset", description="Prompts: JSONL, CSV, Parquet, or a hub data set.")
     split: str = Field("train", alias="data.prompt_split", description="The split of a hub data set.")
     max_samples: int = Field(
-        100_000_000, alias="data.max_samples", gt=0, description="Only the first so many prompts are sampled."
+        100_000_000, alias="data.max_samples", ge=1, description="Sample only this many prompts, from the first on."
     )
     out: Path = Field(description="The reference file (JSON Lines). Its provenance is written beside it.")
     input_key: str = Field("problem", alias="data.input_key", description="Column of the prompt.")

@@ -55,7 +55,7 @@ def test_the_artifact_is_not_written_over(reference):
     ids=["subset", "merge", "pass"],
 )
 def test_a_reference_is_not_written_under_a_name_that_says_parquet(reference, tmp_path, write):
-    """A pass appends lines to its file, which nothing would read as Parquet when it is done."""
+    """A pass appends lines of JSON to its file, and no command could read them under a name that says Parquet."""
     with pytest.raises(DataError, match=r"o\.parquet: a reference is a file of JSON Lines, and not Parquet"):
         write(reference.path, tmp_path / "o.parquet")
     assert not list(tmp_path.glob("o.parquet*"))
