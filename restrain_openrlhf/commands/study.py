@@ -16,9 +16,9 @@ from restrain_openrlhf.config.command_line import find_config, override_words, p
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.machine.processes import Command, run_together
-from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import HeldOutAccuracy, read_held_out
+from restrain_openrlhf.reference.artifact import is_finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def study(
 ) -> None:
     """Train every CONFIG with every seed and compare held-out accuracy. To resume, run the same command.
 
-    Missing reference files are sampled first, each once.
+    Missing and unfinished reference files are sampled first, each once.
     """
     runs = plan_study(configs, seeds, out, parse_overrides(overrides or []))
     run_study(runs, jobs, out, Console(stderr=True, soft_wrap=True))
@@ -102,8 +102,8 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
     """
     from restrain_openrlhf.hook.launch.train import refuse_another_run  # noqa: PLC0415 - keeps `restrain --help` quick
 
-    for run in runs:
-        make_reference(run.config, console)
+    for config in {run.config.read_reference: run.config for run in reversed(runs)}.values():
+        make_reference(config, console)
     for run in runs:
         refuse_another_run(run.config)
     waiting = {run.command.log: run for run in runs if not RunFolder(run.config.run_dir).completed.exists()}
@@ -125,12 +125,12 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
 
 
 def make_reference(config: RunConfig, console: Console) -> None:
-    """Sample the run's reference file if the method needs it and it is missing."""
+    """Sample the reference file that the run's method reads, where it is missing or was not finished."""
     from restrain_openrlhf.reference.offline_pass import sample_reference  # noqa: PLC0415
 
-    if config.reference is not None and not config.reference.exists() and build(config.method).needs_reference:
-        console.print(f"sampling the reference {config.reference}")
-        sample_reference(config, config.reference)
+    if config.read_reference is not None and not is_finished(config.read_reference):
+        console.print(f"sampling the reference {config.read_reference}")
+        sample_reference(config, config.read_reference)
 
 
 @dataclass(frozen=True)

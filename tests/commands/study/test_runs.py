@@ -20,6 +20,7 @@ from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: E402
 from restrain_openrlhf.machine import processes  # noqa: E402
 from restrain_openrlhf.reference import offline_pass  # noqa: E402
 from tests.command_line import restrain  # noqa: E402
+from tests.reference import by_hand  # noqa: E402
 
 FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: answer}"
 
@@ -170,6 +171,24 @@ def test_a_reference_that_runs_share_is_sampled_once_before_the_first_trains(tmp
     assert done.returncode == 0, done.stderr
     assert asked == [("restrain", [])]
     assert f"sampling the reference {tmp_path / 'r.jsonl'}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "sampled"), [(["1+1=", "2+2="], False), (["1+1="], True), ([], True), (["1+1=", "cut off"], True)]
+)
+def test_a_reference_that_a_kill_or_a_failure_left_unfinished_is_gone_on_with(
+    tmp_path, out, monkeypatch, lines, sampled
+):
+    path = by_hand.write(tmp_path / "r.jsonl", [by_hand.line(each, ["1"] * 16) for each in lines], prompt_count=2)
+    if "cut off" in lines:
+        path.write_text(path.read_text()[:-20])
+    (tmp_path / "small").mkdir()
+    config = tmp_path / "small" / "srt_offline.yaml"
+    config.write_text(f"run_dir: x\nreference: {path}\nmethod: {{name: srt_offline}}\n{FLAGS}\n")
+    asked = []
+    monkeypatch.setattr(offline_pass, "sample_reference", lambda config, path: asked.append(path))
+    assert study([config], out).returncode == 0
+    assert asked == [path] * sampled
 
 
 def test_a_complete_run_of_other_prompts_is_not_compared_with_the_new_ones(configs, out, monkeypatch):
