@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.evaluation.estimators import wilson_interval
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
-from restrain_openrlhf.records.kept.groups import KeptGroup, KeptRollout
+from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
 
 # Advantages that cancel, as those of two equal classes do, leave rounding errors.
 NO_SIGNAL = 1e-9
