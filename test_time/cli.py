@@ -119,7 +119,6 @@ def adapt(
 
 
 def main() -> None:
-    """The `test-time` console script."""
     run_app(app, {"adapt": RESUMED})
 
 

@@ -45,7 +45,6 @@ class BeforeAndAfter(BaseModel, frozen=True):
 
     @property
     def is_better(self) -> bool:
-        """Whether the adapted model's answers are right more often."""
         return self.right > self._base_right
 
     @property

@@ -42,12 +42,10 @@ class Source:
 
     @property
     def is_benchmark(self) -> bool:
-        """Whether it is a known benchmark, which has gold answers."""
         return self.word in BENCHMARKS
 
     @property
     def name(self) -> str:
-        """Its name in folders and tables."""
         return self.word if self.is_benchmark else Path(self.word).stem
 
     def load(self) -> LoadedBenchmark:

@@ -101,7 +101,6 @@ app.add_typer(slurm, name="slurm", rich_help_panel=CLUSTER)
 
 
 def main() -> None:
-    """The `restrain` console script."""
     run_app(app, AFTER_CTRL_C)
 
 

@@ -39,7 +39,6 @@ class StudyRun:
 
     @property
     def label(self) -> str:
-        """`group/name seed N`."""
         return f"{self.group}/{self.name} seed {self.seed}"
 
 

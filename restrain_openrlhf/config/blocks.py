@@ -51,14 +51,12 @@ class KeepRollouts(BaseModel):
     )
 
     def count(self, groups: int) -> int:
-        """How many of a step's groups are kept."""
         if self.keep == "none":
             return 0
         return groups if self.keep == "all" else min(self.keep, groups)
 
     @property
     def most_bytes(self) -> float:
-        """`at_most_mib` in bytes."""
         return float("inf") if self.at_most_mib is None else float(self.at_most_mib * MIB)
 
     @field_validator("keep", mode="before")

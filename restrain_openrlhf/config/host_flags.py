@@ -27,7 +27,6 @@ Flags = Mapping[str, Any]
 
 
 def is_installed() -> bool:
-    """Whether there is an OpenRLHF, of whatever version."""
     return find_spec("openrlhf") is not None
 
 

@@ -65,7 +65,6 @@ class Digests:
         return len(self._bytes) // DIGEST_BYTES
 
     def add(self, text: str) -> None:
-        """One text more."""
         self._bytes += hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest()
 
     def alike(self, places: NDArray[np.intp] | None = None) -> list[list[int]]:
@@ -213,13 +212,11 @@ class Provenance(BaseModel):
         return None
 
     def write(self, file: Path) -> None:
-        """Write it beside `file`."""
         with whole_file(provenance_path(file)) as text:
             text.write(self.text)
 
     @property
     def text(self) -> str:
-        """What its file has."""
         return self.model_dump_json(indent=2) + "\n"
 
     @classmethod

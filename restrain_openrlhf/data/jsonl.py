@@ -63,7 +63,6 @@ def each_numbered_row(path: Path, row_type: type[Row]) -> Iterator[tuple[int, Ro
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether the file is Parquet, by its name."""
     return path.suffix.lower() == ".parquet"
 
 

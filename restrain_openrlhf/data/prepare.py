@@ -50,7 +50,6 @@ class CopyCheck(BaseModel):
 
     @property
     def is_another(self) -> bool:
-        """Whether it differs from the known copy."""
         return self.known_digest not in (None, self.digest)
 
     def verdict(self, name: str) -> str:

@@ -88,7 +88,6 @@ class RowSchema:
     read: Reader
 
     def fits(self, row: Row) -> bool:
-        """Whether the row has all columns."""
         return all(any(name in row for name in names) for names in self.columns)
 
     def __str__(self) -> str:

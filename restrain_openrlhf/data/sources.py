@@ -93,7 +93,6 @@ def training_set(name: str) -> TrainingSet:
 
 
 def load_rows(hub: HubSet | None, source: str) -> list[Row]:
-    """All rows, as `each_row_of`."""
     return list(each_row_of(hub, source))
 
 

@@ -133,7 +133,6 @@ class ReliabilitySoFar:
         self._counts[row.group.votes.majority_count] += found
 
     def rows(self) -> list[SizeRow]:
-        """One per majority size that occurs, in order."""
         return [self._row(size, *counts) for size, counts in enumerate(self._counts.tolist()) if counts[0]]
 
     def _row(self, size: int, problems: int, some: int, right: int, rollouts: int) -> SizeRow:

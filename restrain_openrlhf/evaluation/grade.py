@@ -29,7 +29,6 @@ class GradeRow(BaseModel, frozen=True):
 
     @property
     def group(self) -> GroupAnswers:
-        """The answers with their classes."""
         return GroupAnswers(self.answers, self.classes)
 
 
@@ -86,12 +85,10 @@ class ResponseRow(SampledRow):
 
     @classmethod
     def key_of(cls, prompt: Prompt) -> str:
-        """The problem's id."""
         return str(prompt.id)
 
     @property
     def key(self) -> str:
-        """`id`."""
         return self.id
 
 

@@ -107,7 +107,6 @@ class Counts(NamedTuple):
         )
 
     def plus(self, other: Self) -> Self:
-        """Of the groups of both."""
         return type(self)(*map(add, self, other))
 
     def measures(self) -> Measures:

@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind
 from restrain_openrlhf.errors import ConfigError
 
-INSTRUCTION = MATHEMATICS.instruction
 # Where any of these is a token of the model, generation ends there (math_eval.py's stop words).
 END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
 

@@ -52,7 +52,6 @@ class PaperCell(BaseModel, frozen=True):
 
     @property
     def responses(self) -> int:
-        """To each problem."""
         return PROTOCOLS[self.protocol].n
 
     @property
@@ -74,12 +73,10 @@ def every_cell() -> tuple[PaperCell, ...]:
 
 
 def accuracies() -> list[PaperCell]:
-    """The cells that are accuracies."""
     return [cell for cell in every_cell() if cell.metric == "pass@1"]
 
 
 def models() -> list[str]:
-    """Every model that the paper has numbers of."""
     return list(dict.fromkeys(cell.model for cell in accuracies()))
 
 

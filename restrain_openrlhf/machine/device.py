@@ -18,7 +18,6 @@ class Unsupported:
     when: Callable[[Mapping[str, Any]], bool] | None = None
 
     def asked(self, flags: Mapping[str, Any]) -> bool:
-        """Whether these flags ask for it."""
         return bool(flags[self.flag] == self.value) if self.when is None else self.when(flags)
 
 

@@ -28,7 +28,6 @@ class ProcessLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -114,7 +114,6 @@ def expect(expectations: Sequence[Expectation]) -> None:
 
 
 def is_expected(expectation: Expectation) -> bool:
-    """Whether this process has been told to expect it."""
     return expectation in _expected
 
 

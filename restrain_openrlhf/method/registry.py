@@ -36,9 +36,6 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
     def __len__(self) -> int:
         return len(self.classes)
 
-    def __delitem__(self, name: str) -> None:
-        del self.classes[name]
-
     def register(self, chosen: type[Registered]) -> type[Registered]:
         """Class decorator. Raises ConfigError where the class states no name, or another has it."""
         name = chosen.model_fields["name"]

@@ -26,7 +26,6 @@ class Chain:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether it stopped at its length limit."""
         return self.finish_reason == "length"
 
     def upto(self, length: int) -> "Chain":

@@ -1,7 +1,7 @@
 """Kept rollouts: `RUN/rollouts/step-000012.parquet`, one file a step with one row a rollout, written and read here."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -78,7 +78,6 @@ def schema() -> Any:
 
 
 def step_file(run: Path, step: int) -> Path:
-    """Where the groups of a step are."""
     return run / FOLDER / f"step-{step:06d}.parquet"
 
 
@@ -118,10 +117,10 @@ def drop_from(run: Path, step: int) -> None:
         path.unlink()
 
 
-def read_kept(run: Path, steps: Collection[int] | None = None) -> Iterator[KeptGroup]:
-    """The kept groups of a run's folder, step by step; `steps` picks some of them. One file at a time is in memory.
+def read_kept(run: Path) -> Iterator[KeptGroup]:
+    """The kept groups of a run's folder, step by step. One file at a time is in memory.
 
-    Raises DataError where nothing was kept, none of `steps` was, or a file is damaged or of something else.
+    Raises DataError where nothing was kept, or a file is damaged or of something else.
     """
     files = kept_files(run)
     if not files:
@@ -130,13 +129,7 @@ def read_kept(run: Path, steps: Collection[int] | None = None) -> Iterator[KeptG
             "with `rollouts: {keep: 8}` in its configuration, or `--set rollouts.keep=8`; a run that kept none before "
             "may be continued with it."
         )
-    chosen = files if steps is None else {step: path for step, path in files.items() if step in steps}
-    if not chosen:
-        raise DataError(
-            f"{run / FOLDER}: none of the steps asked for has kept rollouts; there are {len(files)} steps with them, "
-            f"from {min(files)} to {max(files)}."
-        )
-    for path in chosen.values():
+    for path in files.values():
         yield from read_file(path)
 
 

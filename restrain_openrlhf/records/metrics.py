@@ -51,7 +51,6 @@ class WatchedSignal:
 
     @property
     def is_passed(self) -> bool:
-        """Whether the value is beyond the limit."""
         return (self.value - self.limit) * (self.limit - self.start) > 0
 
 
@@ -85,7 +84,6 @@ def each_step(path: Path) -> Iterator[StepRow]:
 
 
 def step_row(line: str) -> StepRow:
-    """The row of a line of metrics.jsonl."""
     row = _numbers(line)
     return StepRow(step=row.pop("step"), votes=row.pop("votes"), numbers=row)
 

@@ -88,7 +88,6 @@ class ReferenceRow(SampledRow):
 
     @property
     def group(self) -> GroupAnswers:
-        """The answers with their classes."""
         return GroupAnswers(self.answers, self.classes)
 
     @property
@@ -104,12 +103,10 @@ class ReferenceRow(SampledRow):
 
     @classmethod
     def key_of(cls, prompt: Prompt) -> str:
-        """The hash of the prompt as the policy sees it."""
         return text_hash(prompt.text)
 
     @property
     def key(self) -> str:
-        """`prompt_hash`."""
         return self.prompt_hash
 
 
@@ -188,7 +185,6 @@ class Reference:
         return tuple(self.each_row())
 
     def each_row(self) -> Iterator[ReferenceRow]:
-        """As `rows`, one at a time."""
         return each_row(self.path, ReferenceRow)
 
     def by_prompt(self, prompt: str) -> ReferenceRow | None:
@@ -196,7 +192,6 @@ class Reference:
         return self.by_prompt_hash(text_hash(prompt))
 
     def by_prompt_hash(self, digest: str) -> ReferenceRow | None:
-        """As `by_prompt`, by the prompt's `text_hash`."""
         rows = map(self._read, self.table.of_prompt(digest))
         return next((row for row in rows if row.prompt_hash == digest), None)
 

@@ -61,7 +61,6 @@ class ModelAndPrompts(BaseModel):
     )
 
     def source(self) -> PromptSource:
-        """Where the prompts come from."""
         return PromptSource(
             self.prompts, self.input_key, self.input_template, self.apply_chat_template, self.split, self.max_samples
         )
@@ -160,7 +159,6 @@ class OfflinePass:
         return RolloutEngine(self.options.model, self.options, self.tokenizer)
 
     def run(self, on_progress: Callable[[int], None], engine: Callable[[], Engine]) -> None:
-        """Sample what is missing."""
         self.sampling().run(engine, on_progress)
 
     def sampling(self) -> SamplingPass:

@@ -65,7 +65,6 @@ class Shard:
     count: int
 
     def of(self, prompts: Sequence[Prompt]) -> list[Prompt]:
-        """This shard's prompts, in file order."""
         return list(prompts[self.index :: self.count])
 
     def path(self, out: AnyPath) -> AnyPath:

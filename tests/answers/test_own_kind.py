@@ -36,7 +36,7 @@ class Signed(AnswerKind):
 @pytest.fixture
 def signed():
     yield register(Signed)
-    del KINDS["signed"]
+    del KINDS.classes["signed"]
 
 
 @pytest.mark.usefixtures("signed")

@@ -12,6 +12,7 @@ from typer.main import get_command
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.answers import MATHEMATICS  # noqa: E402
 from restrain_openrlhf.commands.main import app  # noqa: E402
 from restrain_openrlhf.config.checks import refuse_settings  # noqa: E402
 from restrain_openrlhf.config.host_flags import (  # noqa: E402
@@ -22,7 +23,7 @@ from restrain_openrlhf.config.host_flags import (  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.benchmarks import BENCHMARKS  # noqa: E402
 from restrain_openrlhf.data.sources import TRAINING_SETS  # noqa: E402
-from restrain_openrlhf.evaluation.protocol import INSTRUCTION, TEMPLATES, render, worded  # noqa: E402
+from restrain_openrlhf.evaluation.protocol import TEMPLATES, render, worded  # noqa: E402
 from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
@@ -175,13 +176,15 @@ def test_prompt_and_response_are_within_the_models_context(name):
 @pytest.mark.parametrize("size", ["1.5b", "7b"])
 def test_qwen25_math_is_asked_as_its_own_evaluation_asks_it(data, size):
     asked = load_run_config(preset_file(f"{data}/qwen2.5-math-{size}/restrain")).openrlhf["data.input_template"]
-    assert asked.format("PROBLEM") == render(worded(TEMPLATES["qwen25-math-cot"], INSTRUCTION), "PROBLEM", None)
+    assert asked.format("PROBLEM") == render(
+        worded(TEMPLATES["qwen25-math-cot"], MATHEMATICS.instruction), "PROBLEM", None
+    )
 
 
 @pytest.mark.parametrize("data", ["dapo14k", "math12k"])
 def test_llama_is_asked_in_its_own_turns(data):
     text = load_run_config(preset_file(f"{data}/llama3.2-3b-instruct/ttrl")).openrlhf["data.input_template"]
-    turn = f"<|start_header_id|>user<|end_header_id|>\n\nPROBLEM\n{INSTRUCTION}<|eot_id|>"
+    turn = f"<|start_header_id|>user<|end_header_id|>\n\nPROBLEM\n{MATHEMATICS.instruction}<|eot_id|>"
     asked = text.format("PROBLEM")
     assert asked.startswith("<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n")
     assert asked.endswith(f"{turn}<|start_header_id|>assistant<|end_header_id|>\n\n")

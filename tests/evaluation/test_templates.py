@@ -2,10 +2,11 @@
 
 import pytest
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import benchmark_prompts
-from restrain_openrlhf.evaluation.protocol import INSTRUCTION, TEMPLATES, choose_template, end_tokens, render, worded
+from restrain_openrlhf.evaluation.protocol import TEMPLATES, choose_template, end_tokens, render, worded
 
 LLAMA = (
     "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"
@@ -47,11 +48,13 @@ def tokenizer(*vocabulary, chat_template=None):
     ],
 )
 def test_prompts_letter_by_letter(name, text):
-    assert render(worded(TEMPLATES[name], INSTRUCTION), "What is {x}?", tokenizer=None) == text
+    assert render(worded(TEMPLATES[name], MATHEMATICS.instruction), "What is {x}?", tokenizer=None) == text
 
 
 def test_llama_is_asked_through_its_own_chat_template():
-    text = render(worded(TEMPLATES["chat-boxed"], INSTRUCTION), "What is 1+1?", tokenizer(chat_template=LLAMA))
+    text = render(
+        worded(TEMPLATES["chat-boxed"], MATHEMATICS.instruction), "What is 1+1?", tokenizer(chat_template=LLAMA)
+    )
     assert text == (
         "<s><|start_header_id|>user<|end_header_id|>\n\nWhat is 1+1?\nPlease reason step by step, and put your final "
         "answer within \\boxed{}.<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"

@@ -53,7 +53,7 @@ def confident():
             return self.compose(WhereConfident(self.share))
 
     yield Confident
-    del METHODS["confident"]
+    del METHODS.classes["confident"]
 
 
 @pytest.mark.usefixtures("confident")

@@ -55,7 +55,6 @@ def test_what_is_written_is_read(tmp_path):
     for step, kept in groups.items():
         write_step(tmp_path, step, as_parquet(kept))
     assert list(read_kept(tmp_path)) == [*groups[1], *groups[12]]
-    assert list(read_kept(tmp_path, steps=[12])) == groups[12]
     assert list(kept_files(tmp_path)) == [1, 12]
     assert step_file(tmp_path, 12).name == "step-000012.parquet"
     assert sorted(path.name for path in (tmp_path / "rollouts").iterdir()) == [
@@ -73,12 +72,6 @@ def test_any_reader_of_parquet_sees_the_columns(tmp_path):
 def test_a_folder_without_rollouts_says_how_to_keep_them(tmp_path):
     with pytest.raises(DataError, match=r"rollouts\.keep=8"):
         list(read_kept(tmp_path))
-
-
-def test_a_step_that_was_not_kept(tmp_path):
-    write_step(tmp_path, 3, as_parquet([group()]))
-    with pytest.raises(DataError, match="1 steps with them, from 3 to 3"):
-        list(read_kept(tmp_path, steps=[4]))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 and something else", None])

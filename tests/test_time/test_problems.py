@@ -7,7 +7,6 @@ import pytest
 from restrain_openrlhf.answers import MATHEMATICS, parse_kind
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.protocol import INSTRUCTION
 from test_time.problems import Source, instructed, keep_problems, load_problems, refuse_missing_gold
 
 ONE, TWO = PromptOnly(id="a", problem="1+1?"), PromptOnly(id="b", problem="2+2?")
@@ -94,7 +93,7 @@ def test_a_word_that_names_nothing():
 
 
 def test_the_box_is_asked_for_after_the_problem():
-    assert instructed([ONE], MATHEMATICS)[0] == PromptOnly(id="a", problem=f"1+1?\n{INSTRUCTION}")
+    assert instructed([ONE], MATHEMATICS)[0] == PromptOnly(id="a", problem=f"1+1?\n{MATHEMATICS.instruction}")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ class MethodResult(BaseModel, frozen=True):
     top_answer_share: float
 
     def write(self, folder: Path) -> None:
-        """Write it into the method's folder."""
         (folder / RESULT_FILE).write_text(self.model_dump_json() + "\n", encoding="utf-8")
 
     @classmethod
@@ -75,7 +74,6 @@ def write_report(out: Path, task: DemoTask) -> Path:
 
 
 def train_folder(out: Path, method: str) -> Path:
-    """The run of a method."""
     return out / method / "train"
 
 

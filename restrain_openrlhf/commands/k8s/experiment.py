@@ -54,7 +54,6 @@ class SharedPass:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the run reads a part of the pass."""
         return self.kept < self.options.n
 
     @property
@@ -97,7 +96,6 @@ class Experiment:
 
     @property
     def text(self) -> str:
-        """The configuration file."""
         return yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True, width=120)
 
 

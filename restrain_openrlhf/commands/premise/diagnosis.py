@@ -65,7 +65,6 @@ class Premise:
 
     @property
     def chosen(self) -> Learning:
-        """The method that was asked about."""
         return self.methods[0]
 
 

@@ -67,7 +67,6 @@ class FrozenGroup:
 
     @property
     def majority_is_right(self) -> bool:
-        """Whether gold is known and the frozen majority is right by it."""
         return self.grades is not None and majority_right(self.grades.group, self.grades.correct)
 
 

@@ -57,7 +57,6 @@ class Bin:
     high: int
 
     def __str__(self) -> str:
-        """As a column of a table has it."""
         return f"{self.low}-{self.high}" if self.low < self.high else str(self.low)
 
 

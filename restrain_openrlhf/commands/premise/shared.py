@@ -111,7 +111,6 @@ class _SoFar:
             self.over.append(group.keys.count(key) / len(group.keys) - is_right)
 
     def excess(self) -> Excess | None:
-        """None where too few prompts have gold."""
         if len(self.over) < LEAST_GOLD:
             return None
         return Excess(mean(self.over), stdev(self.over) / sqrt(len(self.over)), self.right / len(self.over))

@@ -31,7 +31,6 @@ class DemoTask:
 
     @property
     def model(self) -> Path:
-        """The base model's folder."""
         return MODELS / self.name
 
     def training_set(self, prompts: int) -> list[Problem]:

@@ -29,12 +29,10 @@ class Panel:
 
 
 def number(name: str) -> Callable[[StepRow], float | None]:
-    """A metric by its logged name."""
     return lambda row: row.numbers.get(name)
 
 
 def vote(name: str) -> Callable[[StepRow], float | None]:
-    """A vote statistic of the step."""
     return lambda row: float(row.votes[name])
 
 

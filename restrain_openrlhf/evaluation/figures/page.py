@@ -36,7 +36,6 @@ class Picture:
 
     @property
     def data_url(self) -> str:
-        """The PNG as a data URL, so that the page needs no other file."""
         return "data:image/png;base64," + base64.b64encode(self.path.read_bytes()).decode()
 
 

@@ -83,11 +83,9 @@ class TrajectoryEngine:
 
     @property
     def generated(self) -> int:
-        """Tokens, of all requests."""
         return sum(len(turn.tokens) for turn in self.turns)
 
     def kept(self, trajectory: Sequence[int]) -> list[Turn]:
-        """The turns that the trajectory is made of."""
         return [turn for turn in self.turns if turn.is_in(trajectory)]
 
     def log_probs(self, trajectory: Sequence[int]) -> list[float]:

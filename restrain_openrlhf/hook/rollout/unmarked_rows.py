@@ -14,7 +14,6 @@ from restrain_openrlhf.errors import ConfigError, DataError
 
 
 def in_words(drawn: EvaluationDraws) -> str:
-    """How a group is drawn."""
     return f"temperature {drawn.temperature:g}, {drawn.n} rollouts of a prompt"
 
 

@@ -61,7 +61,6 @@ class DrainingServer(uvicorn.Server):
         self.service, self.drain_since = service, math.inf
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The signal handler."""
         self.should_exit = self.force_exit = self.service.draining
         self.service.draining = True
 

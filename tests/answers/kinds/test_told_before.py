@@ -50,7 +50,7 @@ class Pressed(AnswerKind):
 @pytest.fixture(autouse=True)
 def pressed():
     yield register(Pressed)
-    del KINDS["pressed"]
+    del KINDS.classes["pressed"]
 
 
 LACKING = [
