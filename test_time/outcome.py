@@ -48,9 +48,9 @@ class BeforeAndAfter(BaseModel, frozen=True):
         return self.right > self._base_right
 
     @property
-    def _base_right(self) -> float:
-        """Of the base model's two ways to answer, that with more right answers."""
-        return max(self.right_before, self.greedy_before * self.problems)
+    def _base_right(self) -> int:
+        """Of the base model's two ways to answer, that with more right answers. 25 / 83 * 83 is above 25."""
+        return max(self.right_before, round(self.greedy_before * self.problems))
 
 
 class Outcome(Trained, frozen=True):
