@@ -88,7 +88,8 @@ class Clone:
 def clone(tmp_path: Path) -> Clone:
     """With stand-ins for what would install or build, and for the cluster that kubectl talks to."""
     needs_kustomize()
-    cluster = StandIn(nodes={"gpu-node": 8}, node_labels=A100, classes={"standard": True, "shared": False})
+    disks = {"standard": True, "shared": False}
+    cluster = StandIn(nodes={"gpu-node": 8}, node_labels=A100, classes=disks, rounds_at_a_look=8)
     made = Clone(tmp_path / "clone", tmp_path / "bin", cluster)
     for folder in (made.folder, made.bin):
         folder.mkdir()

@@ -86,6 +86,7 @@ from restrain_openrlhf.commands.gpu_check import gradient, host_step
 from restrain_openrlhf.hook.install.instrument import PATCHES
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.patching import expect
+from tests.unhooking import take_out
 order, *words = sys.argv[1:]
 if order == "cuda":
     expect([cuda.ADAM, cuda.ATTENTION])
@@ -93,7 +94,7 @@ prepare = host_step.prepare_process
 def prepare_without():
     prepare()
     import openrlhf.utils.deepspeed.deepspeed
-    next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config").remove()
+    take_out(next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config"))
 host_step.prepare_process = prepare_without
 gradient.main(words)
 """

@@ -28,8 +28,8 @@ def test_no_file_of_the_working_folder_is_taken_for_a_module(tmp_path, monkeypat
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('shadowed')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", path)
-    run_command(["presets"], tmp_path / "log")
-    run_module("restrain_openrlhf.commands.main", ["presets"], tmp_path / "check.log")
+    run_command(["--version"], tmp_path / "log")
+    run_module("restrain_openrlhf.commands.main", ["--version"], tmp_path / "check.log")
     assert "restrain" in (tmp_path / "log").read_text()
     assert (tmp_path / "log").read_text() == (tmp_path / "check.log").read_text()
 

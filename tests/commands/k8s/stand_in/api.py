@@ -1,7 +1,7 @@
 """A stand-in for a cluster's API server and controllers, which the real kubectl talks to over HTTP.
 
 What it does is what Kubernetes' pages say of each part, in the servers' own words. The controllers go one round
-whenever somebody reads a job, and the clock is put on by `hours` at each. It runs no containers: a test says how they
+(or more, `rounds_at_a_look`) whenever somebody reads a job, and the clock is put on by `hours` at each. It runs no containers: a test says how they
 end and what they print.
 """
 
@@ -85,7 +85,7 @@ class StandIn(Store):
         kind = next((each for _, each, _ in self.kinds(api) if plural(each) == kinds), None)
         if kind is None:
             raise RefusedError(404, MISSING)
-        if method == "GET" and kind in ("Job", "RayJob"):
+        for _ in range(self.rounds_at_a_look if method == "GET" and kind in ("Job", "RayJob") else 0):
             self.round()
         if method == "POST" or (method == "PATCH" and "apply-patch" in content):
             return self.create(body) if method == "POST" else self.apply(body)

@@ -71,6 +71,8 @@ class Store:
     without: tuple[str, ...] = ()
     # By how much the clock is put on at each round of the controllers.
     hours: float = 0.0
+    # Rounds of the controllers whenever somebody reads a job: with several, a job has ended after fewer looks.
+    rounds_at_a_look: int = 1
     nodes: dict[str, int] = field(default_factory=lambda: {"node-a": 8})
     node_labels: dict[str, str] = field(default_factory=dict)
     classes: dict[str, bool] = field(default_factory=lambda: {"standard": True})
