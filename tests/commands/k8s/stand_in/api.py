@@ -1,8 +1,8 @@
 """A stand-in for a cluster's API server and controllers, which the real kubectl talks to over HTTP.
 
-What it does is what Kubernetes' pages say of each part, in the servers' own words. The controllers go one round
-(or more, `rounds_at_a_look`) whenever somebody reads a job, and the clock is put on by `hours` at each. It runs no containers: a test says how they
-end and what they print.
+What it does is what Kubernetes' pages say of each part, in the servers' own words. The controllers go one round (or
+several, `rounds_at_a_look`) whenever somebody reads a job, and the clock is put on by `hours` at each. It runs no
+containers: a test says how they end and what they print.
 """
 
 import json
