@@ -50,8 +50,9 @@ def score(
         typer.Argument(
             metavar="ROLLOUTS",
             help=(
-                "Rows {id, problem, responses, answer?} (JSONL, Parquet, or - for JSONL from standard input), or CSV "
-                "with one row per response: problem, response, answer?."
+                "Rows {id, problem, responses, answer?, truncated?} (JSONL, Parquet, or - for JSONL from standard "
+                "input), or CSV with one row per response: problem, response, answer?, truncated?. A truncated "
+                "response has no answer."
             ),
         ),
     ],
@@ -131,7 +132,8 @@ def score_row(
     if not row.responses:
         raise DataError("responses is empty. Remove the row: there is nothing to vote on.")
     own = row.row(kind)
-    group = GroupAnswers.of(kind, [kind.extract(response, own) for response in row.responses], own)
+    answers = [kind.voted_answer(each.text, each.truncated, own) for each in row.rollouts()]
+    group = GroupAnswers.of(kind, answers, own)
     found = reference.by_problem(row.problem) if reference else None
     gold = str(row.answer) if row.answer is not None else None
     result = score_group(method, group, found, gold, row.problem, row.entropies, kind, own)

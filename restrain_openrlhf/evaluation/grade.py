@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.data.jsonl import Identified, at, each_identified_row
@@ -95,7 +95,8 @@ class ResponseRow(SampledRow):
 class RolloutsRow(Identified):
     """A row of a file of rollouts: a prompt and its responses; of other keys, the kind of answer reads its own.
 
-    `entropies`: the mean token entropy of each response that is trained on, for methods that reshape advantages by it.
+    `truncated`: whether each response ran into the length limit; without it all are whole. `entropies`: the mean token
+    entropy of each response that is trained on, for methods that reshape advantages by it.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -104,6 +105,17 @@ class RolloutsRow(Identified):
     responses: tuple[str, ...]
     answer: str | int | float | None = None
     entropies: tuple[float, ...] | None = None
+    truncated: tuple[bool, ...] = ()
+
+    @model_validator(mode="after")
+    def _says_it_of_each(self) -> Self:
+        if len(self.truncated) not in (0, len(self.responses)):
+            raise ValueError(f"truncated has {len(self.truncated)} entries for {len(self.responses)} responses")
+        return self
+
+    def rollouts(self) -> list[Rollout]:
+        """The responses, of unknown length."""
+        return [Rollout(text, 0, cut) for text, cut in zip_longest(self.responses, self.truncated, fillvalue=False)]
 
     def row(self, kind: AnswerKind) -> Row:
         """What the kind of answer reads of the row, gold's columns included: votes do not read those."""
@@ -133,9 +145,10 @@ def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
                 f"{path}: the problem {str(problem)[:60]!r} has rows in two places (groups {before} and {number}), and "
                 "they would be two votes. Sort the file by its problems."
             )
-        first, *others = rows
-        known = {name: text for name, text in first.items() if name != "response" and text}
-        responses = [cell("response", row) for row in (first, *others)]
+        every = list(rows)
+        known = {name: text for name, text in every[0].items() if name != "response" and text}
+        known |= {"truncated": [row["truncated"] for row in every]} if "truncated" in every[0] else {}
+        responses = [cell("response", row) for row in every]
         yield number, RolloutsRow.model_validate({"id": number, **known, "problem": problem, "responses": responses})
 
 

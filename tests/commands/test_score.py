@@ -15,7 +15,10 @@ from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from restrain_openrlhf.commands.main import app
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
+from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 from tests.command_line import refused
 from tests.processes import HEEDS_CTRL_C
 
@@ -293,3 +296,34 @@ def test_rows_come_from_standard_input(tmp_path):
     command = [sys.executable, "-c", script, "score", "-", "--out", str(tmp_path / "o.jsonl")]
     subprocess.run(command, input=json.dumps(row(3, 1)), text=True, check=True, capture_output=True)
     assert json.loads((tmp_path / "o.jsonl").read_text())["counts"] == [3, 1]
+
+
+def test_a_truncated_response_does_not_vote_as_in_training(scored):
+    """The rows of `restrain eval` say which were cut off; their texts may have an answer on the way to another."""
+    cut = [False] * 12 + [True] * 4
+    (found,) = scored([row(10, 6, truncated=cut)])
+    (without,) = scored([row(10, 2, missing=4)])
+    assert found == {**without, "answers": found["answers"]}
+    assert found["classes"] == [0] * 10 + [1] * 2 + [None] * 4
+    request = GroupRequest(
+        prompt="p",
+        responses=[GroupResponse(text=t, finished=not c) for t, c in zip(responses(10, 6), cut, strict=True)],
+    )
+    method = build(parse_settings({"name": "restrain", "prompt_weight": "none"}))
+    trained = score_whole_group(GroupScorer(method), request)
+    assert found["advantage_pos"] == trained.pair.positive.tolist()
+
+
+def test_in_a_table_each_response_says_whether_it_was_truncated(tmp_path):
+    lines = "".join(
+        f"p,\\boxed{{{answer}}},{cut}\n" for answer, cut in ((1, "false"), (1, "False"), (2, "true"), (2, 0))
+    )
+    (tmp_path / "r.csv").write_text(f"problem,response,truncated\n{lines}")
+    assert score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl").exit_code == 0
+    assert json.loads((tmp_path / "o.jsonl").read_text())["classes"] == [0, 0, None, 1]
+
+
+def test_truncated_has_an_entry_for_each_response(write_jsonl, tmp_path):
+    path = write_jsonl("r.jsonl", [row(2, truncated=[True])])
+    with pytest.raises(DataError, match=r"line 1: the row: .*truncated has 1 entries for 2 responses"):
+        score(path, "--out", tmp_path / "o.jsonl")

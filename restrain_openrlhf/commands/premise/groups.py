@@ -115,7 +115,7 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
 def from_rollouts(
     path: Path, gold: Path | None = None, group_size: int | None = None, kind: AnswerKind = MATHEMATICS
 ) -> FrozenPass:
-    """A file of rollouts {id, problem, responses, answer?}; gold from its rows, or from another file.
+    """A file of rollouts {id, problem, responses, answer?, truncated?}; gold from its rows, or from another file.
 
     Raises DataError for a damaged file, and where rows differ in their number of rollouts.
     """
@@ -140,11 +140,11 @@ def from_rollouts(
 
 
 def _vote(row: RolloutsRow, kind: AnswerKind) -> tuple[ReferenceRow, list[str]]:
-    """The row's vote, and its responses without an answer."""
+    """The row's vote, and its whole responses without an answer."""
     prompt = Prompt(row.id, row.problem, row.problem, str(row.id), kind.own_columns(row.model_extra or {}, graded=True))
-    answers = [kind.extract(text, prompt.row) for text in row.responses]
-    unread = [text for text, answer in zip(row.responses, answers, strict=True) if answer is None]
-    return ReferenceRow.of_answers(prompt, answers, unread, kind), unread
+    vote = ReferenceRow.of(kind, prompt, row.rollouts())
+    pairs = zip(row.rollouts(), vote.answers, strict=True)
+    return vote, [each.text for each, answer in pairs if answer is None and not each.truncated]
 
 
 def _frozen_pass(

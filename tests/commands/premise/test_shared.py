@@ -174,3 +174,13 @@ def test_tests_are_no_answer_and_programs_are_right_where_they_pass(tmp_path):
     assert [one.excess.gold_share for one in found] == [0.5, 0.5]
     assert [one.share for one in found] == [0.5, 0.5]
     assert {group.gold_key for group in frozen_pass.groups} == {None}
+
+
+def test_truncated_rollouts_have_no_answer(write_jsonl):
+    rows = [
+        {"id": 1, "problem": "p", "responses": ["\\boxed{5}", "\\boxed{6}", "none"], "truncated": [False, True, True]}
+    ]
+    frozen_pass = from_rollouts(write_jsonl("r.jsonl", rows))
+    (group,) = frozen_pass.groups
+    assert (group.row.counts, group.row.missing_share) == ((1,), pytest.approx(2 / 3))
+    assert not frozen_pass.unread, "nothing was there to be read"
