@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby, zip_longest
+from itertools import groupby
 from pathlib import Path
 from typing import Self
 
@@ -115,7 +115,8 @@ class RolloutsRow(Identified):
 
     def rollouts(self) -> list[Rollout]:
         """The responses, of unknown length."""
-        return [Rollout(text, 0, cut) for text, cut in zip_longest(self.responses, self.truncated, fillvalue=False)]
+        cut = self.truncated or (False,) * len(self.responses)
+        return [Rollout(text, 0, is_cut) for text, is_cut in zip(self.responses, cut, strict=True)]
 
     def row(self, kind: AnswerKind) -> Row:
         """What the kind of answer reads of the row, gold's columns included: votes do not read those."""
