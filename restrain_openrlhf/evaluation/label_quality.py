@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from math import fsum
 from operator import add
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -11,7 +12,7 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.evaluation.estimators import wilson_interval
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
-from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
+from restrain_openrlhf.records.kept import KeptGroup
 
 # Advantages that cancel, as those of two equal classes do, leave rounding errors.
 NO_SIGNAL = 1e-9
@@ -19,25 +20,38 @@ NO_SIGNAL = 1e-9
 WINDOWS = 20
 
 
-def majority(group: KeptGroup) -> KeptRollout | None:
-    """The first rollout of the class with most votes, ties in order of appearance; None where there is no class."""
-    voted = [rollout for rollout in group.rollouts if rollout.label is not None]
-    return min(voted, key=lambda rollout: (-(rollout.class_votes or 0), rollout.label or 0), default=None)
+def majority(group: KeptGroup) -> int | None:
+    """The class with most votes, ties in order of appearance; None where there is no class."""
+    votes = {rollout.label: rollout.class_votes or 0 for rollout in group.rollouts if rollout.label is not None}
+    return min(votes, key=lambda label: (-votes[label], label), default=None)
 
 
-def weight_on_right(group: KeptGroup, right: Sequence[bool]) -> float | None:
-    """The sum of w_j over the classes whose first rollout is right; None where there are classes without weights."""
-    firsts = {rollout.label: rollout for rollout in reversed(group.rollouts) if rollout.label is not None}
-    if any(rollout.label_weight is None for rollout in firsts.values()):
-        return None
-    return sum((rollout.label_weight or 0.0 for rollout in firsts.values() if right[rollout.rollout]), 0.0)
+def right_by_class(group: KeptGroup, right: Sequence[bool]) -> dict[int, float]:
+    """The share of each class's rollouts that is right; `right` has one value for each rollout, in their order.
+
+    It is 0 or 1 where equal answers are equally right, as in mathematics; of an embedding, a judge or programs it may
+    be between them.
+    """
+    found: dict[int, list[bool]] = {}
+    for rollout, is_right in zip(group.rollouts, right, strict=True):
+        if rollout.label is not None:
+            found.setdefault(rollout.label, []).append(is_right)
+    return {label: sum(each) / len(each) for label, each in found.items()}
+
+
+def weight_on_right(group: KeptGroup, shares: Mapping[int, float]) -> float | None:
+    """The sum of w_j times the share of class j that is right; None where there are classes without weights."""
+    weights = {rollout.label: rollout.label_weight for rollout in group.rollouts if rollout.label is not None}
+    known = [(weight, shares[label]) for label, weight in weights.items() if weight is not None]
+    return fsum(weight * share for weight, share in known) if len(known) == len(weights) else None
 
 
 class Measures(BaseModel, frozen=True):
     """What is counted of some groups. Shares are in [0, 1]; None where there is nothing to take a share of.
 
-    `label_accuracy`: groups whose majority is right, with bounds at 95 % (Wilson). `some_right`: groups with a right
-    rollout. `rollout_accuracy`: right rollouts. `weight_on_right`: mean over groups of Σ w_j of right answers.
+    `label_accuracy`: groups whose majority is right, with bounds at 95 % (Wilson); a class is right to the share of its
+    rollouts that is. `some_right`: groups with a right rollout. `rollout_accuracy`: right rollouts. `weight_on_right`:
+    mean over groups of Σ w_j, each times the share of class j that is right.
     `reward_accuracy`: of the `signals`, trained rollouts with a net advantage, those that are right and pushed up, or
     wrong and pushed down; `right_pushed_up` and `wrong_pushed_down` are shares of the right and of the wrong ones.
     `penalized` counts groups, `penalized_with_right` those of them with a right rollout.
@@ -61,13 +75,13 @@ class Measures(BaseModel, frozen=True):
 class Counts(NamedTuple):
     """What `Measures` are made of: of one group, or of several added up.
 
-    A missing answer is wrong, and a group without any answer has a wrong majority. `weight` is the sum of w_j of right
-    answers over the `weighted` groups, whose classes have weights. `right_up` to `wrong_down` count the trained
-    rollouts that are pushed up or down, by whether they are right.
+    A missing answer is wrong, and a group without any answer has a wrong majority. `weight` is the sum of
+    `weight_on_right` over the `weighted` groups, whose classes have weights. `right_up` to `wrong_down` count the
+    trained rollouts that are pushed up or down, by whether they are right.
     """
 
     groups: int = 0
-    majorities_right: int = 0
+    majorities_right: float = 0.0
     some_right: int = 0
     rollouts: int = 0
     rollouts_right: int = 0
@@ -84,7 +98,8 @@ class Counts(NamedTuple):
     def of(cls, group: KeptGroup, gold: PromptGold) -> Self:
         """Of a group whose prompt has a gold answer; what is right is the rule of its kind of answer."""
         right = [bool(gold.right(group.prompt, rollout.answer)) for rollout in group.rollouts]
-        first, weight = majority(group), weight_on_right(group, right)
+        shares, label = right_by_class(group, right), majority(group)
+        weight = weight_on_right(group, shares)
         trained = [rollout for rollout in group.rollouts if rollout.trained]
         net = [(rollout.advantage_pos or 0.0) + (rollout.advantage_neg or 0.0) for rollout in trained]
         signals = Counter(
@@ -92,7 +107,7 @@ class Counts(NamedTuple):
         )
         return cls(
             groups=1,
-            majorities_right=int(first is not None and right[first.rollout]),
+            majorities_right=0.0 if label is None else shares[label],
             some_right=int(any(right)),
             rollouts=len(right),
             rollouts_right=sum(right),

@@ -116,12 +116,12 @@ def test_who_only_votes_counts_for_the_majority_and_not_for_the_signal():
 def test_right_or_wrong_of_one_group():
     first, _, tied, *_, empty = RUN
     assert Counts.of(first, gold_of(first, "2")).rollouts_right == 2
-    assert majority(tied) is tied.rollouts[0]
+    assert majority(tied) == 0
     assert Counts.of(tied, gold_of(tied, "1")).majorities_right
     assert Counts.of(first, gold_of(first, "3")).weight == 0.3
-    assert (majority(empty), weight_on_right(empty, (False,) * 4)) == (None, 0)
+    assert (majority(empty), weight_on_right(empty, {})) == (None, 0)
     unweighed = group(1, "1+1=", ["2", "2", "3", "3"], net=[0] * 4)
-    assert weight_on_right(unweighed, (True, True, False, False)) is None
+    assert weight_on_right(unweighed, {0: 1.0, 1: 0.0}) is None
 
 
 ANSWERS = st.lists(st.sampled_from(["1", "2", "3", "2.0", None]), min_size=4, max_size=4)
@@ -155,6 +155,51 @@ def test_where_the_majority_is_gold_a_majority_label_is_never_wrong(drawn):
     """TTRL pushes exactly the majority's rollouts up."""
     for answers in drawn:
         kept = scored(1, answers, {"name": "ttrl"})
-        total = quality([kept], {text_hash("x"): majority(kept).answer}).total
+        gold = next(rollout.answer for rollout in kept.rollouts if rollout.label == majority(kept))
+        total = quality([kept], {text_hash("x"): gold}).total
         assert (total.label_accuracy, total.weight_on_right) == (1, 1)
         assert total.reward_accuracy in (1, None)
+
+
+class RightByWord(PromptGold):
+    """As an embedding or a judge may have it, answers of one class are not all right."""
+
+    def right(self, prompt, answer):
+        return (answer or "").startswith("right")
+
+
+def clustered(rollouts):
+    """A kept group of rollouts (class, whether it is right), whose classes have weights."""
+    votes = Counter(label for label, _ in rollouts if label is not None)
+    kept = tuple(
+        KeptRollout(
+            rollout=place,
+            response="",
+            finished=True,
+            answer=None if label is None else f"{'right' if is_right else 'wrong'} {label}",
+            label=label,
+            class_votes=votes.get(label),
+            label_weight=None if label is None else 0.1 + label / 3,
+            trained=True,
+            advantage_pos=0.0 if label is None else 0.2 * label,
+            advantage_neg=-0.3,
+        )
+        for place, (label, is_right) in enumerate(rollouts)
+    )
+    return KeptGroup(1, 0, "x", "x", max(votes.values(), default=0), len(kept), 1.0, False, kept)
+
+
+def test_a_class_is_right_to_the_share_of_its_rollouts_that_is():
+    counts = Counts.of(clustered([(0, False), (0, True), (0, True), (1, True), (None, False)]), RightByWord())
+    assert counts.majorities_right == 2 / 3
+    assert counts.weight == pytest.approx(0.1 * 2 / 3 + (0.1 + 1 / 3))
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.integers(0, 3), st.booleans()), min_size=1, max_size=12).flatmap(
+        lambda rollouts: st.tuples(st.just(rollouts), st.permutations(rollouts))
+    )
+)
+def test_the_order_of_rollouts_within_their_classes_changes_no_number(drawn):
+    one, other = (Counts.of(clustered(rollouts), RightByWord()) for rollouts in drawn)
+    assert one == other

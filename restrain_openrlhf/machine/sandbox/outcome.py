@@ -1,25 +1,30 @@
 """What a program returned or printed, as a text that is equal where Python's `==` or a judge would call it equal.
 
 Runs inside the sandbox, with the standard library alone. No value is asked for its own `__eq__`, `__hash__` or
-`__repr__`: a program may define them as it likes.
+`__repr__`: a program may define them as it likes. What nothing can be seen of has no outcome: it would be equal to all
+others of its type.
 """
 
+import copyreg
 import hashlib
 import math
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator
+import sys
+from collections import ChainMap, deque
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from itertools import islice
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 # Sums in another order differ from the 16th digit on; what a program rounds by itself, it rounds earlier.
 DIGITS = 9
 # Of an iterator that may have no end.
 ITEMS = 10_000
+# The way of copying that knows of slots, too.
+COPYING = 4
 _DECIMAL = re.compile(r"[+-]?\d{1,300}\.\d{0,300}(?:[eE][+-]?\d{1,3})?")
 
 
@@ -39,7 +44,7 @@ def returned(value: object, ignore_order: bool) -> str:
             return f"{_number(value.real)}+{_number(value.imag)}i" if value.imag else _number(value.real)
         case str():
             return f"text {str.__len__(value)}:{str.__str__(value)}"
-        case bytes() | bytearray():
+        case bytes() | bytearray() | memoryview():
             return f"bytes {bytes(value).hex()}"
     return "None" if value is None else _object(value, ignore_order)
 
@@ -68,10 +73,14 @@ def _row(kind: str, items: Iterable[object], is_unordered: bool, ignore_order: b
 
 
 def _number(value: float | Fraction | Decimal) -> str:
-    """1, 1.0 and True are equal; other floats by their first digits."""
+    """Whole numbers by all digits: 1, 1.0, Decimal("1") and True are equal. Others by their first digits."""
     if isinstance(value, int):
         # Not in decimal digits: Python refuses to write long numbers.
         return f"number {int.__format__(value, 'x')}"
+    if isinstance(value, Fraction) or (isinstance(value, Decimal) and value.is_finite()):
+        numerator, denominator = value.as_integer_ratio()
+        if denominator == 1:
+            return _number(numerator)
     real = float(value)
     if math.isfinite(real):
         near = real if real.is_integer() else float(f"{real:.{DIGITS}g}")
@@ -80,22 +89,55 @@ def _number(value: float | Fraction | Decimal) -> str:
 
 
 def _object(value: object, ignore_order: bool) -> str:
-    """Other values, by what they hold; never by their place in memory."""
-    kind = type(value).__name__
-    if isinstance(value, Enum):
-        return f"{kind}.{value.name}"
-    if isinstance(value, type | FunctionType | ModuleType):
-        return f"{kind} {value.__name__}"
-    if isinstance(value, range | Iterator):
-        return _row("iterator", islice(iter(value), ITEMS), ignore_order, ignore_order)
-    slots = {name for each in type(value).__mro__ for name in _slots(each)}
-    fields = {**getattr(value, "__dict__", {}), **{name: getattr(value, name, None) for name in slots}}
-    return _row(kind, fields.items(), True, ignore_order)
+    """Other values, by what they hold; never by their place in memory. Raises TypeError where that cannot be seen."""
+    match value:
+        case Enum():
+            return f"{type(value).__name__}.{value.name}"
+        case KeysView() | ItemsView():
+            return _row("set", value, True, ignore_order)
+        case range() | Iterator() | ValuesView():
+            return _row("iterator", islice(iter(value), ITEMS), ignore_order, ignore_order)
+        case FunctionType() | MethodType():
+            raise TypeError("whether two functions of programs are equal cannot be seen")
+    return _row(type(value).__name__, _held(value), False, ignore_order)
 
 
-def _slots(of: type) -> tuple[str, ...]:
-    names = of.__dict__.get("__slots__", ())
-    return (names,) if isinstance(names, str) else tuple(names)
+def _held(value: object) -> list[object]:
+    """What a value is made of. Raises TypeError where that cannot be seen."""
+    match value:
+        case re.Match():
+            return [value.string, value.regs]
+        case ModuleType():
+            return [value.__name__]
+        case type():
+            return [_name_of(value)]
+    return _copied(value)
+
+
+def _name_of(kind: type) -> str:
+    """A class of Python's own by its name. Raises TypeError for another: of one name there may be several."""
+    module = kind.__module__
+    if module.partition(".")[0] not in sys.stdlib_module_names:
+        raise TypeError("whether two classes of programs are equal cannot be seen")
+    return f"{module}.{kind.__qualname__}"
+
+
+def _copied(value: object) -> list[object]:
+    """What a copy would be made of: arguments, other state, and names with their values.
+
+    Dates, exceptions, slices, partial functions and others hold what no attribute shows. Raises TypeError for a value
+    that cannot be copied.
+    """
+    reduce = copyreg.dispatch_table.get(type(value))
+    found = reduce(value) if reduce else value.__reduce_ex__(COPYING)
+    if isinstance(found, str):
+        return [found]
+    _, arguments, state, *_ = (*found, None)
+    # Attributes in slots are a part of their own.
+    parts = state if isinstance(state, tuple) else (state,)
+    named = [part for part in parts if isinstance(part, dict)]
+    others = [part for part in parts if part is not None and not isinstance(part, dict)]
+    return [[each for each in arguments if each is not type(value)], others, dict(ChainMap(*named))]
 
 
 def printed(text: str, ignore_order: bool) -> str:
