@@ -250,4 +250,4 @@ register = KINDS.register
 parse_kind = KINDS.parse
 
 # A field of this type holds any kind of answer with its settings, and is parsed strictly.
-AnyKind = Annotated[SerializeAsAny[AnswerKind], BeforeValidator(KINDS.validator(AnswerKind))]
+AnyKind = Annotated[SerializeAsAny[AnswerKind], BeforeValidator(KINDS.of_field)]

@@ -1,5 +1,6 @@
 """`restrain reference`: the offline pass of the frozen model."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -63,15 +64,13 @@ def _run(job: OfflinePass) -> None:
     """This shard in this process; a whole pass on all visible GPUs, merged at the end."""
     out = job.options.out
     everywhere = ShardedPass([out], job.options.tensor_parallel_size)
-    shards = everywhere.shards() if job.shard.count == 1 else [job.shard]
     console = Console(stderr=True)
     with sampling_progress(console) as progress:
         task = progress.add_task("offline pass", total=len(job.prompts))
+        here = partial(job.run, engine=lambda: _engine(job))
+        shards = everywhere.draw(job.shard, here, partial(progress.advance, task))
         if len(shards) > 1:
-            everywhere.run(shards, lambda rows: progress.advance(task, rows))
             merge([shard.path(out) for shard in shards], out)
-        else:
-            job.run(lambda done: progress.advance(task, done), lambda: _engine(job))
     if warning := missing_in(job.path, job.provenance.kind):
         console.print(f"warning: {warning}", markup=False, soft_wrap=True)
     console.print(f"reference: {job.path}", soft_wrap=True)

@@ -1,6 +1,6 @@
 """Named choices that packages may add to: registered under their `name`, found by it, and parsed strictly."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
@@ -70,15 +70,9 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
         """The settings of the choice of this name; none where there is no such choice."""
         return tuple(self.classes[name].model_fields) if isinstance(name, str) and name in self.classes else ()
 
-    def validator(self, parsed: type[Choice]) -> Callable[[object], object]:
+    def of_field(self, value: Any) -> Any:
         """For a pydantic field that holds any choice: an instance stays, a block is parsed."""
-
-        def validate(value: object) -> object:
-            if isinstance(value, parsed):
-                return value
-            return self.parse(value)  # type: ignore[arg-type]  # anything else is refused there
-
-        return validate
+        return value if isinstance(value, BaseModel) else self.parse(value)
 
     def _no_block(self, value: object) -> ConfigError:
         first = next(iter(self.classes))

@@ -137,4 +137,4 @@ def _built(settings: CommonSettings) -> Method:
 
 
 # A field of this type holds any method's settings, keeps its own keys when written, and is parsed strictly.
-MethodSettings = Annotated[SerializeAsAny[CommonSettings], BeforeValidator(METHODS.validator(CommonSettings))]
+MethodSettings = Annotated[SerializeAsAny[CommonSettings], BeforeValidator(METHODS.of_field)]

@@ -11,6 +11,9 @@ from restrain_openrlhf.machine.devices import visible_gpus
 from restrain_openrlhf.machine.processes import Command, run_together
 from restrain_openrlhf.reference.sampling_pass import WHOLE, Shard
 
+# Gets numbers of rows.
+OnRows = Callable[[int], None]
+
 
 @dataclass(frozen=True)
 class ShardedPass:
@@ -39,7 +42,16 @@ class ShardedPass:
         count = next(iter(counts), len(engine_gpus(visible_gpus(), self.size))) or 1
         return [Shard(index, count) for index in range(count)]
 
-    def run(self, shards: Sequence[Shard], on_progress: Callable[[int], None] = lambda _rows: None) -> None:
+    def draw(self, part: Shard, here: Callable[[OnRows], None], on_progress: OnRows) -> list[Shard]:
+        """One shard, or a pass that fits on one engine, `here`; a larger one in processes. Returns what was drawn."""
+        shards = self.shards() if part.count == 1 else [part]
+        if len(shards) > 1:
+            self.run(shards, on_progress)
+        else:
+            here(on_progress)
+        return shards
+
+    def run(self, shards: Sequence[Shard], on_progress: OnRows = lambda _rows: None) -> None:
         """Run them all, each engine taking the next one when it is free. `on_progress` gets numbers of rows.
 
         Raises RunError with the log's last lines if one fails; what all have written is kept, and gone on from.

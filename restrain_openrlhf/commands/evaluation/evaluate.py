@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -33,11 +34,7 @@ def evaluate(request: Request) -> None:
     with sampling_progress(console) as progress:
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in sampling.passes))
         everywhere = ShardedPass([each.path for each in sampling.passes], request.tensor_parallel_size)
-        shards = everywhere.shards() if part.count == 1 else [part]
-        if len(shards) > 1:
-            everywhere.run(shards, lambda rows: progress.advance(task, rows))
-        else:
-            sampling.run(lambda done: progress.advance(task, done))
+        everywhere.draw(part, sampling.run, partial(progress.advance, task))
     if part.count == 1:
         _grade([BenchmarkFolder(each.path.parent) for each in sampling.passes])
     else:

@@ -58,4 +58,3 @@ def _digits(column: Sequence[int]) -> str:
 
 
 PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_PROBLEMS)
-training_problems, heldout_problems = PROBLEMS.training_problems, PROBLEMS.heldout_problems

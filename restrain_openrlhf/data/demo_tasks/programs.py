@@ -84,4 +84,3 @@ def _result(steps: Sequence[str], value: int) -> int:
 
 
 PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_HELDOUT)
-training_problems, heldout_problems = PROBLEMS.training_problems, PROBLEMS.heldout_problems

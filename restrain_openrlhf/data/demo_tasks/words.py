@@ -47,4 +47,3 @@ def text(words: Sequence[str]) -> str:
 
 
 PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_HELDOUT)
-training_problems, heldout_problems = PROBLEMS.training_problems, PROBLEMS.heldout_problems
