@@ -36,7 +36,8 @@ def place(tmp_path):
 
 
 def test_every_step_is_applied_after_the_one_before_has_ended(tmp_path):
-    place, manifests = Place(tmp_path, StandIn(prints={"train": "step 3 of 9\n"})), folder()
+    cluster = StandIn(prints={"train": "step 3 of 9\n"}, lasts={"train": 16}, rounds_at_a_look=4)
+    place, manifests = Place(tmp_path, cluster), folder()
     place.administrate(manifests)
     done = place.run(manifests)
     assert done.returncode == 0, done.stderr
