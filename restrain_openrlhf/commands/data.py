@@ -53,7 +53,9 @@ def prepare(
     source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, CSV, Parquet) or folder.")] = "hub",
     hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the set's own.")] = None,
     config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
-    split: Annotated[str, typer.Option(help="Split of the data set, with --hub-id.")] = "train",
+    split: Annotated[
+        str | None, typer.Option(help="Split of the data set. Needs --hub-id.", show_default="train")
+    ] = None,
     prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts.")] = None,
     answer_column: Annotated[str | None, typer.Option(help="Column of the gold answers.")] = None,
     supervised: Annotated[
@@ -131,12 +133,18 @@ def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
 
 
 def _chosen(
-    entry: TrainingSet, hub_id: str | None, config: str | None, split: str, prompt: str | None, answer: str | None
+    entry: TrainingSet,
+    hub_id: str | None,
+    config: str | None,
+    split: str | None,
+    prompt: str | None,
+    answer: str | None,
 ) -> TrainingSet:
-    """The entry with the user's columns and source. Raises ConfigError for --config without --hub-id."""
-    if hub_id is None and config is not None:
-        raise ConfigError(f"--config {config}: needs --hub-id.")
-    hub = HubSet(hub_id, config, split) if hub_id else entry.hub
+    """The entry with the user's columns and source. Raises ConfigError for --config or --split without --hub-id."""
+    for option, value in (("--config", config), ("--split", split)):
+        if hub_id is None and value is not None:
+            raise ConfigError(f"{option} {value}: needs --hub-id.")
+    hub = HubSet(hub_id, config, split or "train") if hub_id else entry.hub
     return replace(entry, hub=hub, prompt=prompt or entry.prompt, answer=answer or entry.answer)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,8 @@ def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | N
     if any(bare.of(prompt) is not None for prompt in prompts):
         return bare
     before, after = _shared(prompts), _shared([prompt[::-1] for prompt in prompts])
-    cuts = [(one, other) for one in range(before + 1) for other in range(after + 1)]
     for prompt in list(prompts)[:TRIED]:
-        for cut in cuts:
+        for cut in product(range(before + 1), range(after + 1)):
             if (found := PromptGold(answers, *cut)).of(prompt) is not None:
                 return found
     return None

@@ -126,6 +126,7 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
         (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl or a .parquet file"),
         (("data", "prepare", "own", "--out", "x.jsonl"), "No place on the hub is known"),
         (("data", "prepare", "own", "--config", "en", "--out", "x.jsonl"), "needs --hub-id"),
+        (("data", "prepare", "dapo14k", "--split", "test", "--out", "x.jsonl"), "--split test: needs --hub-id"),
         (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your own copy"),
         (("data", "prepare", "own", "--source", "absent.csv", "--out", "x.jsonl"), "no such file"),
         (("data", "prepare", "own", "--source", "x.jsonl", "--out", "x.jsonl"), "is the input file"),
