@@ -3,6 +3,7 @@
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -14,11 +15,11 @@ from rich.console import Console
 from restrain_openrlhf.commands.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, override_words, parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.errors import ConfigError, RunError
+from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.machine.processes import Command, run_together
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import HeldOutAccuracy, read_held_out
-from restrain_openrlhf.reference.artifact import is_finished
+from restrain_openrlhf.reference import load_reference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,9 +128,17 @@ def make_reference(config: RunConfig, console: Console) -> None:
     """Sample the reference file that the run's method reads, where it is missing or was not finished."""
     from restrain_openrlhf.reference.offline_pass import sample_reference  # noqa: PLC0415
 
-    if config.read_reference is not None and not is_finished(config.read_reference):
+    if config.read_reference is not None and not _is_whole(config.read_reference):
         console.print(f"sampling the reference {config.read_reference}")
         sample_reference(config, config.read_reference)
+
+
+def _is_whole(reference: Path) -> bool:
+    """Whether a run can read it. Sampling goes on with an unfinished one, and says what is wrong with any other."""
+    with suppress(ReferencePassError, DataError):
+        load_reference(reference)
+        return True
+    return False
 
 
 @dataclass(frozen=True)

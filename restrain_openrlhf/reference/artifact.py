@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, model_validator
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.data.identity import Provenance, provenance_path, text_hash
-from restrain_openrlhf.data.jsonl import Line, each_line, each_row, last_line, parse, write_rows
+from restrain_openrlhf.data.jsonl import Line, each_line, each_row, parse, write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
@@ -243,14 +243,6 @@ def load_reference(path: Path) -> Reference:
     next(each_line(path), None)
     file, checked = OpenFile(path), f"{version('restrain-openrlhf')}, {provenance.n} of {provenance.prompt_count}"
     return Reference(path, provenance, shared_table(path, checked, lambda: _checked(path, file, provenance)), file)
-
-
-def is_finished(path: Path) -> bool:
-    """Whether the file has a whole line for each prompt of its pass: one that was killed, or failed, has fewer."""
-    if not path.exists():
-        return False
-    lines = sum(1 for _ in each_line(path))
-    return lines == ReferenceProvenance.of(path).prompt_count and last_line(path).endswith(b"\n")
 
 
 def _checked(path: Path, file: OpenFile, provenance: ReferenceProvenance) -> RowTable:

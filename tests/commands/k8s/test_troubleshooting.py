@@ -162,7 +162,7 @@ def test_a_quota_that_is_smaller_than_a_pod(operator, symptom):
 
 @row("exceeded quota: restrain")
 def test_a_quota_that_others_use(operator, symptom):
-    one = operator(events={12: freed})
+    one = operator(events={8: freed})
     one.render(*PASS, **EIGHT)
     occupy(one.cluster, "node-a")
     one.waits_through(symptom)
@@ -174,13 +174,13 @@ def test_nodes_without_the_label_that_is_asked_for(operator, symptom):
     one = operator(node_labels=H100)
     one.render(*PASS, "--gpu-product", "NVIDIA-H100-PCIe")
     comes = {"nvidia.com/gpu.product": "NVIDIA-H100-PCIe"}
-    one.cluster.events = {12: lambda cluster: cluster.find("Node", "node-a")["metadata"]["labels"].update(comes)}
+    one.cluster.events = {8: lambda cluster: cluster.find("Node", "node-a")["metadata"]["labels"].update(comes)}
     one.waits_through(symptom)
 
 
 @row("more needed")
 def test_a_queue_that_others_fill(operator, symptom):
-    one = operator(events={12: freed}, nodes={"a": 8, "b": 8}, node_labels=H100)
+    one = operator(events={8: freed}, nodes={"a": 8, "b": 8}, node_labels=H100)
     one.render(*PASS, "--max-nodes", 1, **QUEUED)
     occupy(one.cluster, "node-a")
     one.waits_through(symptom)
