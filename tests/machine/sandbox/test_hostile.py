@@ -107,6 +107,13 @@ FAILING = {
     "breaks Python's own names": "import builtins\nbuiltins.len = builtins.str = None\ndef f(x): return 1 + None",
     "no Python": "def f(x: return",
 }
+if platform.machine() == "x86_64":
+    # `mov eax, 20; int 0x80; ret`: getpid by the numbers of 32-bit programs, which would be other calls for the filter.
+    FAILING["another machine's system calls"] = (
+        "import ctypes, mmap\ndef f(x):\n    code = mmap.mmap(-1, 4096, prot=7)\n"
+        "    code.write(bytes([0xB8, 20, 0, 0, 0, 0xCD, 0x80, 0xC3]))\n"
+        "    return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()"
+    )
 
 
 @pytest.fixture(autouse=True)
