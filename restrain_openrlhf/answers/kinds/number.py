@@ -36,8 +36,14 @@ _PART_AFTER = re.compile(
     r"(?:√|\}\s?\{|\\(?:overline|binom)\s?\{|\d\.\(|\d\s?\*\*|[\w)}π]/|[\w)}π]\s?[+*×·⋅]"
     r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?)\s?[({]?\Z"
 )
+# What a number is not, or what it bounds: not 5, isn't 5, x ≠ 5, x > 5.
+_RULED_OUT = re.compile(
+    r"(?:(?:\b(?:not|cannot|never)|n['’]t)(?:\s(?:be|equal(?:\sto)?|exactly))?\s|[≠≤≥]|[\w)}]\s[<>]"
+    r"|(?:\A|[\s($])[A-Za-z][<>])\s?\Z",
+    re.IGNORECASE,
+)
 _PART_BEFORE = re.compile(
-    r"\.?\(\d|\*\*\d|[+*×·⋅][A-Za-z]"
+    r"\.?\(\d|\*\*\d|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)"
     r"|\s?(?:\^|√|π|[½⅓⅔¼¾⅛⅜⅝⅞]|\\(?:sqrt|pi|overline)\b|[+*×·⋅]\s?[\d\\√π(])"
     rf"|\s+(?:{_SCALE})s?\b",
     re.IGNORECASE,
@@ -51,6 +57,11 @@ _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10*
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 _LATEX = (
+    (re.compile(r"(\\[dt]?frac)\s?(\d)(?=\s?[\d{])"), r"\1{\2}"),
+    (re.compile(r"(\\[dt]?frac\s*\{\s*\d{1,100}\s*\})\s?(\d)"), r"\1{\2}"),
+    (re.compile(r"\\neq?\b|!="), "≠"),
+    (re.compile(r"\\(?:leq?|lt)\b|<="), "≤"),
+    (re.compile(r"\\(?:geq?|gt)\b|>="), "≥"),
     (re.compile(r"\\(?:text|mathrm|textrm|operatorname|mbox)\s*\{([^{}]{0,100})\}"), r" \1"),
     (re.compile(r"(\d)\s?\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}"), r"\1 \2/\3"),
     (re.compile(r"\\[dt]?frac\s*\{\s*([^{}]{1,100})\s*\}\s*\{\s*([^{}]{1,100})\s*\}"), r"\1/\2"),
@@ -86,10 +97,11 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line. '
-        "A list, a range, a sum, a root, or a number with a unit of another dimension is no answer."
+        "A list, a range, a bound, a sum, a root, or a number with a unit of another dimension is no answer, and a "
+        "last line is not read where a tag, a box or an announcement on it has no number."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"unit"})
 
@@ -122,7 +134,11 @@ class Number(AnswerKind):
             plain = _plain(reading.bare(span[:MAX_ANSWER]))
             if _has_digit(plain):
                 return _checked(_one_number(plain), unit)
-        return _checked(_last_number(_plain(reading.last_line(text)[-MAX_ANSWER:])), unit)
+        line = reading.last_line(text)
+        if reading.encloses(text) or reading.ANSWER.search(line):
+            # It says that something else than a number is the answer.
+            return None
+        return _checked(_last_number(_plain(line[-MAX_ANSWER:])), unit)
 
     def key(self, answer: str, row: Row) -> str:
         """The value in the unit, as a whole number or a fraction of two; the text where it has no value."""
@@ -215,10 +231,11 @@ def _last_number(line: str) -> str | None:
 
 
 def _is_part(text: str, number: re.Match[str]) -> bool:
-    """Whether the number is part of a sum, a root, a power or the like, and not by itself the value."""
+    """Whether the number is part of a sum, a root, a power or the like, or ruled out, and not by itself the value."""
     before = text[max(number.start() - _LONGEST_UNIT, 0) : number.start()]
     signed = number["sign"] and _TERM.search(before)
-    return bool(signed or _PART_AFTER.search(before) or _PART_BEFORE.match(text, number.end()))
+    part = signed or _PART_AFTER.search(before) or _PART_BEFORE.match(text, number.end())
+    return bool(part or _RULED_OUT.search(before))
 
 
 def _belong_together(text: str, one: re.Match[str], other: re.Match[str]) -> bool:

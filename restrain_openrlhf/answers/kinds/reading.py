@@ -56,6 +56,11 @@ def stated(text: str, announced: re.Pattern[str] = ANSWER) -> Iterator[str]:
     yield from announcements(text, announced)
 
 
+def encloses(text: str) -> bool:
+    """Whether a tag or a box says what the answer is."""
+    return tagged(text) is not None or last_boxes(text) is not None
+
+
 def tagged(text: str, tag: str = "answer") -> str | None:
     """What stands in the last pair `<tag>...</tag>`; None where none is closed."""
     opened: int | None = None

@@ -15,10 +15,10 @@ from restrain_openrlhf.answers.kinds import reading
 _ARTICLES = re.compile(r"(?<![-+])\b(?:a|an|the)\b(?![-+])", re.IGNORECASE)
 # The dots and spaces of J. K., U.S.A., where another initial follows.
 _INITIALS = re.compile(r"\b([^\W\d_])\.\s{0,3}(?=[^\W\d_]\.)")
-# What tells values apart: the dots of 1.5 and .5, the hyphens of a date, any plus, the minus of -5, -x and A-, the sign
-# of C#, and what compares two sides, or says that a number is a bound.
+# What tells values apart: the dots of 1.5 and .5, a comma that is not of thousands, the hyphens of a date, any plus,
+# the minus of -5, -x and A-, the sign of C#, and what compares two sides, or says that a number is a bound.
 _MEANT = re.compile(
-    r"(?<=\d)[^\w\s,](?=\d)|(?<![\w.])\.(?=\d)|\+|(?:(?<=\s)|^)-(?=[.]?\d|[^\W\d_]\b)|(?<=\w)-(?![\w>-])|(?<=[^\W\d_])#"
+    r"(?<=\d)[^\w\s](?=\d)|(?<![\w.])\.(?=\d)|\+|(?:(?<=\s)|^)-(?=[.]?\d|[^\W\d_]\b)|(?<=\w)-(?![\w>-])|(?<=[^\W\d_])#"
     r"|(?<=[\w)])\s{0,3}(?:[<>]=?|!=)(?=\s{0,3}[\w(.+-])|[<>]=?(?=\s{0,3}[-+.]?\d)"
 )
 _MINUS = "−"
@@ -44,7 +44,7 @@ class Text(AnswerKind):
     spellings of gold, which grading alone reads: in a vote they would merge no answers but the right ones.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     reads: ClassVar[str] = (
         'An answer is the content of the last <answer>...</answer> or box, what follows "Answer:" or "the answer '
         'is", or the last line; at most 2,000 characters.'

@@ -437,6 +437,30 @@ def test_a_wrong_column_is_refused():
         KIND.extract("x", {"problem": "", "examples": 3})
 
 
+def test_values_of_types_with_brackets():
+    types = "a: set[int], b: dict[str, int], c: tuple[int, ...], d: tuple[int, str], e: list[set[str]]"
+    made = [
+        eval(text)[0] for text in inputs_for(read_task({"problem": f"def f({types}, g: dict[list[int], int]):"}), 60)
+    ]
+    assert len(made) == 60
+    for a, b, c, d, e, g in made:
+        assert {type(each) for each in (*a, *c, *g.values())} <= {int}
+        assert {(type(key), type(value)) for key, value in b.items()} <= {(str, int)}
+        assert tuple(map(type, d)) == (int, str)
+        assert {type(each) for each in (a, *e)} == {set}
+        assert {type(key) for key in g} <= {tuple}
+    assert len({len(call[2]) for call in made}) > 2, "tuples of any length"
+
+
+def test_two_arguments_of_several_may_be_the_same():
+    """Programs that compare their arguments are told apart there."""
+    row = {"problem": "def f(a, b, c):\n    'f([1, 2], [3, 4], 5)'"}
+    calls = [eval(text)[0] for text in inputs_for(read_task(row), 60)]
+    assert len(calls) > 30
+    assert any(a == b for a, b, _ in calls)
+    assert all(isinstance(c, int) for *_, c in calls)
+
+
 def test_settings():
     assert parse_kind({"name": "code", "inputs": 10}).identity == "code 3 inputs=10"
     assert KIND.identity == "code 3"

@@ -94,7 +94,7 @@ def test_what_is_broken_doubled_or_too_large_is_missing(response):
      ("half open: [0, 1) then [2]", "[2]"), ("[" * 100 + "]" * 100, "[" * 100 + "]" * 100),
      ("\\boxed{[1, 2]}", "[1, 2]"),
      ('```json\n{"a": 1}\n```\nor\n```json\n{"a": 2}\n```', '{"a": 2}'), ("```python\nx = [1]\n```\n[2]", "[2]"),
-     ('He said "no" to [1].', "[1]"), ("[1](url)", "[1]")],
+     ('He said "no" to [1].', "[1]"), ("[1](url)", "[1]"), ("[1, 2], where {x} is a set", "[1, 2]")],
 )  # fmt: skip
 def test_the_last_value_is_the_answer(response, answer):
     assert JSON.extract(response, {}) == answer
@@ -120,6 +120,7 @@ def test_chosen_keys_alone_count_and_are_needed():
     with pytest.raises(DataError, match="gold answer"):
         kind.is_right(texts[0], '{"name": "Ann"}', {"problem": "Who?"})
     assert kind.is_right(texts[0], texts[1], {})
+    assert not kind.is_right(texts[2], texts[1], {})
     assert not kind.is_right(None, texts[1], {})
 
 

@@ -24,6 +24,7 @@ from restrain_openrlhf.answers.kinds.judge import endpoint, kind
 from restrain_openrlhf.answers.kinds.judge.endpoint import Endpoint
 from restrain_openrlhf.answers.kinds.judge.kind import Judge
 from restrain_openrlhf.errors import ConfigError, DataError, GraderError
+from tests.command_line import refused, restrain
 from tests.conftest import ROOT
 
 ROW = {"problem": "What is the capital?", "rubric": "letters do not matter", "gold": "secret"}
@@ -379,6 +380,7 @@ def test_a_folder_that_takes_nothing_is_said(service, tmp_path):
         ({}, "under callable or under url"),
         ({"url": "http://a", "callable": "a:b"}, "not under both"),
         ({"url": "file:///etc/passwd"}, "must start with http"),
+        ({"url": "http:///equal"}, "name a host"),
         ({"url": "http://me:secret@a/"}, "must not contain a user name or a password"),
         ({"callable": "no function"}, "package.module:function"),
         ({"url": "http://a", "tries": 0}, "tries"),
@@ -426,6 +428,8 @@ def test_texts_are_read_as_the_kind_text_reads_and_compared_as_they_are_written(
     assert judge.extract(response, ROW) == parse_kind({"name": "text"}).extract(response, ROW)
     assert judge.classes(["The Hague", "the hague", "Hague", "The  Hague"], ROW)[0] == 0
     assert service.asked[-1]["answers"] == ["Hague", "The  Hague", "the hague"]
+    judge.classes(["The Hague", "The Hague!"], ROW)
+    assert service.asked[-1]["answers"] == ["The Hague", "The Hague!"]
 
 
 def test_the_columns_of_a_row_are_those_that_are_sent_and_read(service):
@@ -489,3 +493,31 @@ def test_a_command_says_in_the_end_what_the_judge_cost(service, write_jsonl, tmp
         done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True)
         assert f"note: verdicts of the judge {service.url}: {told}." in done.stderr
     assert len(service.asked) == 3
+
+
+def test_premise_goes_on_with_what_a_judge_said_before_it_died(service, write_jsonl, tmp_path, waits):
+    """Every prompt's majority is right by the judge alone: no response is spelled as gold is."""
+    texts = ["PARIS", "Paris", "paRis", "Rome"]
+    rows = [{"id": str(at), "problem": f"Where is it, {at}?", "responses": texts, "answer": "paris"} for at in range(3)]
+    block = json.dumps({"name": "judge", "url": service.url, "cache": str(tmp_path / "verdicts"), "tries": 2})
+    words = ["premise", "--rollouts", write_jsonl("rows.jsonl", rows), "--answers", block, "--json"]
+    answered = service.judge
+
+    def dies(question):
+        if len(service.asked) > 4:
+            raise ConnectionAbortedError
+        return answered(question)
+
+    service.judge = dies
+    assert "a guess would count as a vote" in refused(*words)
+    kept = len(list((tmp_path / "verdicts").rglob("*.json")))
+    assert kept == 4
+    service.asked.clear()
+    service.judge = answered
+    kind._verdicts.cache_clear()  # as another process would
+    found = json.loads(restrain(*words).stdout)
+    assert (found["gold"]["pass_at_1"], found["gold"]["majority_right"]) == (3 / 4, 1.0)
+    # A question of each group, and one of each different answer with gold.
+    assert len(service.asked) + kept == 3 * 5
+    assert json.loads(restrain(*words).stdout) == found
+    assert len(service.asked) + kept == 3 * 5
