@@ -453,10 +453,10 @@ def test_values_of_types_with_brackets():
 
 
 def test_a_default_says_what_type_a_parameter_has():
-    made = [eval(text)[0] for text in inputs_for(read_task({"problem": "def f(zz=1.5, yy='a', xx=None): ..."}), 60)]
-    assert {type(call[1]) for call in made} == {str}
-    assert {type(call[0]) for call in made} == {float}
-    assert len({type(call[2]) for call in made}) > 1, "None says nothing"
+    made = [eval(text)[0] for text in inputs_for(read_task({"problem": "def f(n, zz=1.5, yy='a', xx=None): ..."}), 60)]
+    assert {type(call[2]) for call in made} == {str}
+    assert {type(call[1]) for call in made} == {float}
+    assert len({type(call[3]) for call in made}) > 1, "None says nothing"
 
 
 def test_two_arguments_of_several_may_be_the_same():
