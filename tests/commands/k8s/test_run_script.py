@@ -87,6 +87,7 @@ def test_a_job_that_runs_is_waited_for_and_left_alone(place):
 
 
 def test_a_failed_job_ends_it_and_says_how_to_go_on(place):
+    place.cluster.rounds_at_a_look = 4
     place.cluster.ends, place.cluster.prints = {"prefetch": [1] * 5}, {"prefetch": "no such model\n"}
     done = place.run(folder(*SHORT))
     assert done.returncode == 1
