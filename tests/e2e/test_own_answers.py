@@ -18,27 +18,15 @@ from tests.test_wheel import built, source
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
-PROJECT = """
-[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
-
-[project]
-name = "last-word"
-version = "1.0"
-
-[tool.setuptools]
-py-modules = ["last_word"]
-"""
 
 
 def written_by_the_user(folder: Path) -> Path:
-    """The page's module and the page's entry point, in a project of their own."""
-    module, entry_point = PAGE.split("    # last_word.py\n")[1].split("Name the module")
+    """The page's two files, and nothing more."""
+    module, entry_point = PAGE.split("    # last_word.py\n")[1].split("Beside the module")
     folder.mkdir()
     (folder / "last_word.py").write_text(textwrap.dedent(module))
-    named = textwrap.dedent(entry_point.split("    # pyproject.toml\n")[1].split("Then `answers:")[0])
-    (folder / "pyproject.toml").write_text(PROJECT + named)
+    project = entry_point.split("    # pyproject.toml\n")[1].split("Then `answers:")[0]
+    (folder / "pyproject.toml").write_text(textwrap.dedent(project))
     return folder
 
 

@@ -4,10 +4,13 @@ import json
 import re
 
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import test_time.cli
 from restrain_openrlhf.answers.kind import KINDS, parse_kind
+from restrain_openrlhf.commands import main as restrain
 from tests.answers.kinds.shapes import STRANGE, slowest
 from tests.conftest import ROOT
 
@@ -115,3 +118,14 @@ def test_settings_that_differ_are_another_identity(name):
     plain, other = parse_kind({"name": name}), parse_kind({"name": name, **changed})
     assert plain.identity != other.identity
     assert plain.identity == f"{name} {plain.version}"
+
+
+def test_the_page_names_the_commands_that_take_a_kind():
+    found = {
+        f"{before}{name}"
+        for before, app in (("", restrain.app), ("test-time ", test_time.cli.app))
+        for name, command in typer.main.get_command(app).commands.items()
+        if any("--answers" in option.opts for option in command.params)
+    }
+    (named,) = re.findall(r"the commands that read answers \((.*?)\)", PAGE)
+    assert set(re.findall(r"`(.*?)`", named)) == found
