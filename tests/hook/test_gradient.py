@@ -31,6 +31,8 @@ from restrain_openrlhf.machine.host_releases import installed  # noqa: E402
 
 # What gpu-check tries of a configuration for eight GPUs.
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
+# As flags are on a GPU without flash-attn.
+PADDED = {"ds.attn_implementation": "sdpa"}
 # And of one whose preset trains an adapter.
 OF_AN_ADAPTER = replace(OF_A_PRESET, stage=2, lora=True)
 # Packed by torch's own attention, against the paper's gradient without packing by another.
@@ -45,7 +47,12 @@ TWO_TURNS = [
 TEMPERED = [GradientCase(temperature=0.6), GradientCase("bf16", "packed, dynamic", attention=BY_TORCH, temperature=0.6)]
 # OpenRLHF before 0.11.2 has no other than the token mean.
 BY_SEQUENCES = [GradientCase(token_mean=False)] if "actor.loss_agg_mode" in record(installed()) else []
-TRIED = [*CASES, *PACKED, *TORCHS, *TWO_TURNS, *TEMPERED, *BY_SEQUENCES, OF_A_PRESET, OF_AN_ADAPTER]
+# As many as are tried of any configuration, padded and packed.
+MOST = [
+    replace(OF_A_PRESET, stage=2, repeats=128),
+    replace(OF_A_PRESET, stage=2, repeats=128, batching="packed, dynamic", attention=BY_TORCH),
+]
+TRIED = [*CASES, *PACKED, *TORCHS, *TWO_TURNS, *TEMPERED, *BY_SEQUENCES, OF_A_PRESET, OF_AN_ADAPTER, *MOST]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
 BATCHINGS = {"micro-batches": "sdpa", "dynamic": "sdpa", "packed, micro-batches": BY_TORCH, "packed, dynamic": BY_TORCH}
 ON_CUDA = [
@@ -152,9 +159,9 @@ def test_two_ranks_step_by_the_papers_gradient_of_all_their_rollouts(distances_o
 def test_the_gradient_of_a_real_step_is_the_papers(steps, case):
     apart, limit = steps[case], LIMITS[case.dtype]
     assert apart["clipped_share"] > 0.3
-    assert apart["hooked"] < (1e-5 if limit < 0.01 else limit)
+    assert apart["hooked"] < (1e-5 if limit < 0.01 else limit / 4), "far below, for a GPU's kernels round otherwise"
     assert apart["net_advantage"] > 0.1
-    assert apart["kl_without_prompt_weight"] > 1.5 * limit
+    assert apart["kl_without_prompt_weight"] > 2 * limit
 
 
 @pytest.mark.parametrize("case", ON_CUDA, ids=lambda case: case.name)
@@ -192,7 +199,7 @@ def test_host_modules_that_are_imported_after_the_hook_are_patched(steps):
 )
 def test_a_configurations_own_sum_of_micro_batches_is_tried(preset, case):
     """2,048 rollouts by 4 on 8 GPUs are 64 micro-batches on each, which 16 times 12 rollouts by 3 are too."""
-    assert sum_of(flags_of(load_run_config(find_config(preset)))) == case
+    assert sum_of(flags_of(load_run_config(find_config(preset)), PADDED)) == case
 
 
 def test_a_configurations_own_temperature_is_tried():
@@ -201,10 +208,25 @@ def test_a_configurations_own_temperature_is_tried():
 
 
 def test_packed_micro_batches_are_counted_at_their_longest():
-    flags = flags_of(load_run_config(find_config("dapo14k/qwen3-4b-base/restrain")))
+    flags = flags_of(load_run_config(find_config("dapo14k/qwen3-4b-base/restrain")), PADDED)
     tokens = 8 * flags["data.max_len"]
     packed = sum_of({**flags, "train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": tokens})
     assert packed.repeats == 8
+
+
+@pytest.mark.parametrize(
+    ("asked", "batching", "attention"),
+    [
+        ({}, "micro-batches", "sdpa"),
+        ({"train.dynamic_batch_enable": True}, "packed, dynamic", "flash_attention_2"),
+        ({"ds.packing_samples": True, "ds.attn_implementation": BY_TORCH}, "packed, micro-batches", BY_TORCH),
+    ],
+)
+def test_what_a_configuration_packs_is_packed_by_its_own_attention(asked, batching, attention):
+    """As OpenRLHF's own command does: dynamic batches are packed, by flash-attn if nothing else is said."""
+    flags = flags_of(load_run_config(find_config("one_gpu/80gb/qwen3-4b-base-lora")), PADDED)
+    own = sum_of({**flags, "train.max_tokens_per_gpu": 16_384, **asked})
+    assert (own.batching, own.attention) == (batching, attention)
 
 
 def test_a_case_is_named_in_words():

@@ -12,7 +12,7 @@ from tests.processes import needs_its_accelerator
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = [pytest.mark.host, pytest.mark.long]
 
-from restrain_openrlhf.commands.gpu_check.gradient import judge_gradient, judge_patches  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.gradient import LIMITS, judge_gradient, judge_patches  # noqa: E402
 from tests.commands.gpu_check.broken_gradient_case import BREAKS, LINES, OWN  # noqa: E402
 
 EVERY = {case.name for case in LINES}
@@ -60,6 +60,12 @@ def test_what_is_broken_fails_its_own_lines_alone(found, name):
         f"gradient: {line}" for line in FAIL[name]
     }
     assert not any("shows nothing" in outcome.found for outcome in outcomes)
+
+
+def test_a_right_sum_of_many_is_far_below_the_limit_and_one_in_bf16_far_above(found):
+    limit = LIMITS["bf16"]
+    assert found["nullcontext"]["steps"][OWN.name]["hooked"] < limit / 4
+    assert found["sums_in_the_weights_type"]["steps"][OWN.name]["hooked"] > 2 * limit
 
 
 @pytest.mark.parametrize("name", BREAKS)
