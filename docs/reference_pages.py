@@ -151,7 +151,8 @@ class Speed:
 
 
 # Nothing here was measured. 50e12, 94e12 and 297e12 are 0.3 of 165e12 (RTX 4090), 312e12 (A100) and 989e12 (H200), in
-# dense bf16. Where the cache of keys and values holds few rollouts, generation is assumed to be slower.
+# dense bf16. Where the cache of keys and values holds few rollouts, or an engine is given few, generation is assumed to
+# be slower: at most six tenths of what the memory's bandwidth allows (tests/config/memory/test_one_gpu_presets.py).
 SPEEDS = {
     "dapo14k/llama3.2-3b-instruct/restrain": Speed(14_116, 5_500, 94e12),
     "dapo14k/octothinker-8b-hybrid-base/restrain": Speed(14_116, 3_500, 94e12),
@@ -161,14 +162,14 @@ SPEEDS = {
     "dapo14k/qwen3-4b-base/restrain": Speed(14_116, 5_000, 94e12),
     "one_gpu/141gb/qwen3-4b-base": Speed(6_400, 8_000, 297e12),
     "one_gpu/24gb/llama3.2-3b-instruct-lora": Speed(6_400, 2_500, 50e12),
-    "one_gpu/24gb/qwen3-0.6b-base": Speed(6_400, 6_000, 50e12),
+    "one_gpu/24gb/qwen3-0.6b-base": Speed(6_400, 5_000, 50e12),
     "one_gpu/24gb/qwen3-1.7b-base-lora": Speed(6_400, 4_000, 50e12),
     "one_gpu/24gb/qwen3-4b-base-lora": Speed(6_400, 1_500, 50e12),
     "one_gpu/24gb/test_time-llama3.2-3b-instruct-lora": Speed(30, 2_500, 50e12),
     "one_gpu/80gb/qwen3-4b-base": Speed(6_400, 5_000, 94e12),
     "one_gpu/80gb/qwen3-4b-base-lora": Speed(6_400, 5_000, 94e12),
     "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 3_500, 94e12),
-    "test_time/llama3.1-8b-instruct/aime24/restrain": Speed(30, 3_500, 94e12),
+    "test_time/llama3.1-8b-instruct/aime24/restrain": Speed(30, 1_000, 94e12),
 }
 # Bytes a logit that OpenRLHF's own log-probabilities take in the backward pass, at any temperature.
 HOSTS_BACKWARD = 16
@@ -177,15 +178,20 @@ TOKENS = 1_200
 HOURS = f"""
 Seconds per step are generation plus passes:
 
-- **Generation**: rollouts × {TOKENS:,} tokens / the tokens per second of all engines.
+- **Generation**: rollouts × {TOKENS:,} tokens / the tokens per second of all engines. Each token reads the weights,
+  and the keys and values of all rollouts that an engine draws, from the GPU's memory: at most six tenths of the speed
+  that its bandwidth allows is assumed.
 - **Passes**: operations per parameter and token. A forward pass takes 2 (for the policy, for the reference policy, in
   training, and again with checkpointing). A backward pass takes 4, or 2 with LoRA, because the base has no gradient.
 - **Padding** is computed too. A micro-batch of k rollouts is as long as its longest, which for exponentially
   distributed lengths is 1 + 1/2 + … + 1/k of the mean. Packing (by flash-attn, or by torch's kernel, [which is not the
   default](../operations/running.md#packing)) avoids it.
 
-Not included: attention's own cost, the weight sync, checkpoints and evaluations; and with Adam in host memory the
-transfer of the gradient and the weights once per step. Other methods of the same folder take as long, unless they draw
+Not included: attention's own cost, the wait for a step's longest rollouts, the weight sync, checkpoints and
+evaluations; with Adam in host memory the transfer of the gradient and the weights once per step; and what ZeRO 3 sends
+between GPUs. For each micro-batch that is three times the model's size in training, and twice in the two forward passes
+without gradient. For `dapo14k/qwen3-4b-base` on eight GPUs it is 1.8 TB per GPU and step: 9 seconds at NVLink's 200 GB
+per second, and 90 seconds at PCIe's 20, if nothing overlaps. Other methods of the same folder take as long, unless they draw
 more rollouts than they train on.
 """
 LOGITS = """

@@ -28,6 +28,26 @@ def flags_of(name, **changed):
     return vars(parse(to_arguments(asked)))
 
 
+# Bytes a second of the GPUs that the hours are for: RTX 4090, A100, H200.
+BANDWIDTH = {24: 1.0e12, 80: 2.0e12, 141: 4.8e12}
+
+
+def test_no_engine_is_assumed_to_generate_faster_than_its_memory_can_be_read(reference_pages):
+    """For each token of all its rollouts it reads the weights once and their keys and values, three quarters as long.
+
+    (Half of a rollout is there on average; and the longer ones are there for longer.) vLLM batches 512 of them at most.
+    """
+    context = 0.75 * reference_pages.TOKENS
+    for name, speed in reference_pages.SPEEDS.items():
+        flags, gib = flags_of(name), size_of(name) if name in NAMES else 80
+        shape = shape_of(flags["actor.model_name_or_path"])
+        room = estimate(flags, shape, gib * GIB).cache
+        drawn = min(room.rollouts, 512, room.tokens / context)
+        token = 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim
+        read = 2 * shape.parameters + drawn * context * token
+        assert speed.generated_per_second <= 0.6 * drawn * BANDWIDTH[gib] / read, name
+
+
 def test_there_is_one_of_each_that_is_promised():
     assert sorted(name.split("/", 1)[1] for name in NAMES) == [
         "141gb/qwen3-4b-base",
