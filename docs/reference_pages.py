@@ -191,8 +191,8 @@ Not included: attention's own cost, the wait for a step's longest rollouts, the 
 evaluations; with Adam in host memory the transfer of the gradient and the weights once per step; and what ZeRO 3 sends
 between GPUs. For each micro-batch that is three times the model's size in training, and twice in the two forward passes
 without gradient. For `dapo14k/qwen3-4b-base` on eight GPUs it is 1.8 TB per GPU and step: 9 seconds at NVLink's 200 GB
-per second, and 90 seconds at PCIe's 20, if nothing overlaps. Other methods of the same folder take as long, unless they draw
-more rollouts than they train on.
+per second, and 90 seconds at PCIe's 20, if nothing overlaps. Other methods of the same folder take as long, unless they
+draw more rollouts than they train on.
 """
 LOGITS = """
 GiB of the logits in the backward pass on a GPU. OpenRLHF alone takes 16 bytes per logit without flash-attn's cross
