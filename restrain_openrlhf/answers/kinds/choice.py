@@ -78,7 +78,7 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
         "line, or the option's own text. A letter beyond the options is no answer."
@@ -112,6 +112,7 @@ class Choice(AnswerKind):
         for span in reading.stated(text, _ANNOUNCED):
             if (found := _read(span, options)) is not None:
                 return found or None
+        text = _without_the_list(text, options)
         last = _in_last_line(reading.last_line(text)[-MAX_ANSWER:], options)
         return (_alone(reading.first_line(text)[:MAX_ANSWER], options) if last is None else last) or None
 
@@ -249,6 +250,16 @@ def _by_start(span: str, options: tuple[Option, ...]) -> str | None:
 def _begins(span: str, option: str) -> bool:
     rest = span[len(option) :]
     return bool(option) and span.startswith(option) and bool(_SEPARATOR.match(rest) or _REASON.match(rest))
+
+
+def _without_the_list(text: str, options: tuple[Option, ...]) -> str:
+    """A text without its last lines where these are all the options again: the last of them is not chosen."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    ends = lines[-len(options) :]
+    found = [_LABEL.match(reading.last_line(line).replace("**", "")) for line in ends]
+    labels = [each["label"].upper() for each in found if each]
+    again = len(options) > 1 and labels == [option.label for option in options]
+    return "\n".join(lines[: -len(options)]) if again else text
 
 
 def _in_last_line(line: str, options: tuple[Option, ...]) -> str | None:
