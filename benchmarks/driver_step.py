@@ -198,23 +198,13 @@ def in_turn(run: Callable[[], Cost], repeats: int, metrics: Path) -> Iterator[tu
     from restrain_openrlhf.method import parse_settings
 
     os.environ.update(to_environment(HookConfig(method=parse_settings(METHOD), metrics=metrics)))
-    places = [patch.locate() for patch in instrument.PATCHES]
-
-    def functions() -> list[Any]:
-        return [vars(owner)[name] for owner, name in places]
-
-    def run_with(chosen: list[Any]) -> Cost:
-        for (owner, name), function in zip(places, chosen, strict=True):
-            setattr(owner, name, function)
-        return run()
-
-    stock = functions()
-    instrument.install()
-    hooked = functions()
     for repeat in range(repeats + 1):
-        costs = run_with(stock), run_with(hooked)
+        stock = run()
+        instrument.install()
+        hooked = run()
+        instrument.uninstall()
         if repeat:
-            yield costs
+            yield stock, hooked
 
 
 def main() -> None:

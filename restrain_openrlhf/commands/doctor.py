@@ -223,6 +223,7 @@ def _contract() -> str:
         check_agent,
         check_all,
         install,
+        uninstall,
         unpatched,
     )
 
@@ -232,6 +233,8 @@ def _contract() -> str:
         return f"{len(OF_AGENT)} methods of the host, which the agent's file alone relies on, as expected"
     check_all()
     install()
-    if missing := unpatched():
+    missing = unpatched()
+    uninstall()
+    if missing:
         raise HostError(f"The hook does not reach {', '.join(missing)}. Report this with what `restrain doctor` says.")
     return f"{len(CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"

@@ -8,10 +8,12 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import wrapt
 
+from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine.host_methods import ORIGINAL, HostMethod
 
 
@@ -33,10 +35,14 @@ class _OurFunction(HostMethod):
 
     def is_on(self) -> bool:
         """Whether a call of the method comes to our own function."""
-        return any(map(self._is_ours, self._layers()))
+        return self._layer() is not None
 
     def _is_ours(self, layer: Any) -> bool:
         return layer is load(self.ours)
+
+    def _layer(self) -> Any:
+        """Our function among what a call of the method runs through; None where it is not there."""
+        return next(filter(self._is_ours, self._layers()), None)
 
     def _layers(self) -> list[Any]:
         """What a call runs through, outermost first: every wrapper, and what the last of them wraps."""
@@ -46,6 +52,20 @@ class _OurFunction(HostMethod):
             found.append(found[-1].__wrapped__)
         return found
 
+    def _exchange(self, layer: Any, other: Any) -> None:
+        """Raises HostError where what wraps the layer is not wrapt's, and holds on to what it once was given."""
+        owner, name = self.locate()
+        outer = next((above for above, below in pairwise(self._layers()) if below is layer), None)
+        if outer is None:
+            setattr(owner, name, other)
+        elif isinstance(outer, wrapt.FunctionWrapper):
+            outer.__wrapped__ = other
+        else:
+            raise HostError(
+                f"{self.module}.{self.qualname} was decorated by {outer!r} after the hook was installed, so that the "
+                "hook cannot be removed. Decorate it before that, or with wrapt."
+            )
+
 
 class Wrapping(_OurFunction):
     """Our function wraps the method, whatever else does too."""
@@ -54,6 +74,11 @@ class Wrapping(_OurFunction):
         """Wrap it, around whatever wraps it already, unless our own function does."""
         if not self.is_on():
             wrapt.wrap_function_wrapper(*self.locate(), load(self.ours))
+
+    def remove(self) -> None:
+        """Take our own function out and leave every other wrapper where it is. Raises HostError where it cannot."""
+        if layer := self._layer():
+            self._exchange(layer, layer.__wrapped__)
 
     def _is_ours(self, layer: Any) -> bool:
         # Not by wrapt's type: torch wraps a method that it takes from its class, where wrapt's wrapper is another type.
@@ -76,6 +101,13 @@ class Replacement(_OurFunction):
             # On the class, because it must travel with it to the actor's process.
             setattr(owner, ORIGINAL + name, vars(owner)[name])
             setattr(owner, name, load(self.ours))
+
+    def remove(self) -> None:
+        """Give the host its own back, under whatever wraps ours by now. Raises HostError where that cannot be."""
+        if layer := self._layer():
+            owner, name = self.locate()
+            self._exchange(layer, vars(owner)[ORIGINAL + name])
+            delattr(owner, ORIGINAL + name)
 
 
 Patch = Wrapping | Replacement
@@ -115,6 +147,13 @@ def expect(expectations: Sequence[Expectation]) -> None:
 
 def is_expected(expectation: Expectation) -> bool:
     return expectation in _expected
+
+
+def expect_no_more(expectations: Sequence[Expectation]) -> None:
+    """Take the patches among them out again, with whatever wraps a method beside them left where it is."""
+    _expected[:] = [each for each in _expected if each not in expectations]
+    for patch in _imported(expectations):
+        patch.remove()
 
 
 def lost(patches: Sequence[Patch]) -> list[str]:

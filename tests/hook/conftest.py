@@ -12,7 +12,6 @@ def hooked(monkeypatch):
     from restrain_openrlhf.hook.install.environment import to_environment
     from restrain_openrlhf.method import parse_settings
     from tests.hook.in_process import ray_at_once
-    from tests.unhooking import uninstall
 
     def hooked(method, **settings):
         made = HookConfig(method=parse_settings(method), **settings)
@@ -22,7 +21,7 @@ def hooked(monkeypatch):
 
     ray_at_once(monkeypatch)
     yield hooked
-    uninstall()
+    instrument.uninstall()
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import CHECKED, RunInputs  # noqa: E402
 from restrain_openrlhf.machine.device import Device  # noqa: E402
-from tests.unhooking import uninstall  # noqa: E402
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def command(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train_ppo_ray"])
     before = dict(os.environ)
     yield ["--restrain.config", str(tmp_path / "method.yaml"), *words]
-    uninstall()
+    instrument.uninstall()
     os.environ.clear()
     os.environ.update(before)
 

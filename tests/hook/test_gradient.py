@@ -93,7 +93,6 @@ from restrain_openrlhf.commands.gpu_check import gradient, host_step
 from restrain_openrlhf.hook.install.instrument import PATCHES
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.patching import expect
-from tests.unhooking import take_out
 order, *words = sys.argv[1:]
 if order == "cuda":
     expect([cuda.ADAM, cuda.ATTENTION])
@@ -101,7 +100,7 @@ prepare = host_step.prepare_process
 def prepare_without():
     prepare()
     import openrlhf.utils.deepspeed.deepspeed
-    take_out(next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config"))
+    next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config").remove()
 host_step.prepare_process = prepare_without
 gradient.main(words)
 """

@@ -22,12 +22,12 @@ from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
     PATCHES,
     install,
     is_active,
+    uninstall,
 )
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
-from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, is_expected, load  # noqa: E402
-from tests.unhooking import expect_no_more, uninstall  # noqa: E402
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more, is_expected, load  # noqa: E402
 
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 
@@ -150,7 +150,7 @@ def everything():
     return {(id(owner), name): value for owner in owners for name, value in vars(owner).items()}
 
 
-def test_the_hook_changes_what_is_in_its_table_and_nothing_else(unhooked):
+def test_the_hook_changes_what_is_in_its_table_and_uninstall_restores_it(unhooked):
     before = everything()
     install()
     install()

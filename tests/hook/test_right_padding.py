@@ -20,8 +20,7 @@ from openrlhf.utils.utils import zero_pad_sequences  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 
 from restrain_openrlhf.hook.fixes.right_padding import is_right_padded  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import install  # noqa: E402
-from tests.unhooking import uninstall  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import install, uninstall  # noqa: E402
 
 LENGTHS = (9, 4, 13, 2)
 VOCABULARY = 32

@@ -22,10 +22,10 @@ from vllm import SamplingParams  # noqa: E402
 
 from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
+from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.worker import report  # noqa: E402
 from tests.hook.in_process import Letters, ScriptedActor, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
 from tests.processes import needs_its_accelerator  # noqa: E402
-from tests.unhooking import uninstall  # noqa: E402
 
 TTRL = {"name": "ttrl"}
 SCRIPT = {"1+1=": [r"\boxed{2}", r"\boxed{2}", r"\boxed{3}"]}
@@ -101,7 +101,7 @@ def test_a_policy_without_the_hook_cannot_train_on_what_a_hooked_trainer_sends(h
     hooked(TTRL)
     sent = micro_batch(experiences(label=""))
     assert sent.advantages is None
-    uninstall()
+    instrument.uninstall()
     with pytest.raises(TypeError, match="NoneType"):
         policy().training_step(sent, 0.0, 0, BATCH)
 
@@ -127,7 +127,7 @@ def test_a_hooked_trainer_refuses_rollouts_that_nobody_scored(hooked, agent_alon
 
 def test_a_rollout_actor_of_a_hooked_run_draws_nothing_without_the_hook(hooked):
     hooked(TTRL)
-    uninstall()
+    instrument.uninstall()
     with pytest.raises(HookNotActiveError, match=r"runs without the RESTRAIN hook\. Start with `restrain train`"):
         AgentExecutor()
 

@@ -14,7 +14,7 @@ import yaml
 from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine.host_methods import HostAttributes, HostMethod
 from restrain_openrlhf.machine.host_releases import NEWEST, Way, check_version
-from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping, expect, is_expected, lost
+from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping, expect, expect_no_more, is_expected, lost
 
 _FILE = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 # Part, module, name, and what is recorded of it.
@@ -128,6 +128,11 @@ def install() -> None:
     """
     check_version()
     expect(CONTRACT)
+
+
+def uninstall() -> None:
+    """Give the host its own methods back, with whatever wraps them beside the hook."""
+    expect_no_more(CONTRACT)
 
 
 def unpatched() -> list[str]:

@@ -13,7 +13,6 @@ from restrain_openrlhf.commands.gpu_check import gradient, host_step
 from restrain_openrlhf.hook.install.instrument import PATCHES, unpatched
 from restrain_openrlhf.machine import cuda, flash_attention
 from restrain_openrlhf.machine.patching import expect
-from tests.unhooking import take_out
 
 # As many micro-batches of one GPU as a configuration may have, in the type that presets ask for.
 OWN = gradient.GradientCase("bf16", "micro-batches", stage=2, repeats=128, grad_accum_dtype="fp32", temperature=0.6)
@@ -133,7 +132,7 @@ def temperature_forgotten():
 def without(qualname):
     """The process has lost one of our functions."""
     patch = next(patch for patch in PATCHES if patch.qualname == qualname)
-    take_out(patch)
+    patch.remove()
     yield
     patch.apply()
 

@@ -19,8 +19,7 @@ from restrain_openrlhf.errors import HostError  # noqa: E402
 from restrain_openrlhf.machine.cpu.host import PATCHES  # noqa: E402
 from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.host_methods import parameters  # noqa: E402
-from restrain_openrlhf.machine.patching import Replacement, expect, load  # noqa: E402
-from tests.unhooking import expect_no_more  # noqa: E402
+from restrain_openrlhf.machine.patching import Replacement, expect, expect_no_more, load  # noqa: E402
 
 EVERY = [*PATCHES, EXTENSION_LOCK[-1]]
 
