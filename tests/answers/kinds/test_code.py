@@ -452,10 +452,12 @@ def test_values_of_types_with_brackets():
     assert len({len(call[2]) for call in made}) > 2, "tuples of any length"
 
 
-def test_a_default_says_what_type_a_parameter_has():
-    made = [eval(text)[0] for text in inputs_for(read_task({"problem": "def f(n, zz=1.5, yy='a', xx=None): ..."}), 60)]
-    assert {type(call[2]) for call in made} == {str}
+@pytest.mark.parametrize("first", ["n", "n=3"])
+def test_a_default_says_what_type_a_parameter_has(first):
+    problem = f"def f({first}, zz=1.5, yy='a', xx=None): ..."
+    made = [eval(text)[0] for text in inputs_for(read_task({"problem": problem}), 60)]
     assert {type(call[1]) for call in made} == {float}
+    assert {type(call[2]) for call in made} == {str}
     assert len({type(call[3]) for call in made}) > 1, "None says nothing"
 
 

@@ -124,13 +124,21 @@ def _loose_calls(text: str, task: Task) -> Iterator[Arguments]:
 
 
 def _named_values(text: str, task: Task) -> Iterator[Arguments]:
-    """`s = "abc", c = "b"`: as many examples as every parameter has values."""
-    columns = []
+    """`s = "abc", c = "b"`: as many examples as every parameter has values; its default is no example."""
+    text, columns = _without_head(text, task), []
     for parameter in task.parameters or ():
         places = re.finditer(rf"(?<!\w){re.escape(parameter.name)}\s?(?:=|:|(?=\[))\s?", text)
         values = (_value_at(text, match.end()) for match in list(places)[:MOST])
         columns.append([value[0] for value in values if value])
     return (Arguments(values) for values in zip(*columns, strict=False))
+
+
+def _without_head(text: str, task: Task) -> str:
+    """A text without the parameters behind the first `def` of the function."""
+    head = f"def {task.entry.rpartition('.')[2]}("
+    before, found, rest = text.partition(head)
+    end = _closing(f"({rest}", 0) if found else None
+    return f"{before}{rest[end - 1 :]}" if end else text
 
 
 def _input_lines(text: str, task: Task) -> Iterator[Arguments]:
