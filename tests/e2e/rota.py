@@ -11,6 +11,7 @@ PARTS: dict[str, frozenset[str]] = {
         {
             "e2e/test_adapt.py",
             "e2e/test_agent.py",
+            "hook/test_vllm_shards.py",
             "scoring/service/test_openapi.py",
         }
     ),
