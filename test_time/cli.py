@@ -56,7 +56,8 @@ def adapt(
         int, training(min=2, help="Rollouts per problem that vote on its answer, drawn at T 0.6 and top-p 0.95.")
     ] = 64,
     overrides: Annotated[
-        list[str] | None, training("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
+        list[str] | None,
+        training("--set", metavar="KEY=VALUE", help="Override one key, such as method.kappa=2. Repeatable."),
     ] = None,
     stop: Annotated[
         list[str] | None,
@@ -68,7 +69,7 @@ def adapt(
     column: Annotated[str | None, problems(help="Column that holds the problem.", show_default="problem, question")] = (
         None
     ),
-    split: Annotated[str, problems(help="Split of a hub data set.")] = "test",
+    split: Annotated[str | None, problems(help="Split of a hub data set.", show_default="test")] = None,
     benchmark_dir: Annotated[
         Path | None, problems(help="Local copies of benchmarks, NAME.jsonl.", show_default="hub")
     ] = None,

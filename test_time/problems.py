@@ -18,7 +18,7 @@ from restrain_openrlhf.data.problems import (
     without_kind,
 )
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
-from restrain_openrlhf.errors import DataError, no_such_file
+from restrain_openrlhf.errors import ConfigError, DataError, no_such_file
 
 FILES = (".jsonl", ".csv", ".parquet")
 MOST_NAMED = 20
@@ -32,17 +32,24 @@ WITHOUT_ANSWER = "id is without an answer there", "ids are without an answer the
 class Source:
     """What a user named: a file, a benchmark (its copy in `folder`, else from the hub), or a hub data set.
 
-    `column` holds the problem (None: the first of problem, question, Question, input that there is).
+    `column` holds the problem (None: the first of problem, question, Question, input that there is). `split` is a hub
+    data set's (None: test).
     """
 
     word: str
     column: str | None = None
-    split: str = "test"
+    split: str | None = None
     folder: Path | None = None
 
     @property
     def is_benchmark(self) -> bool:
         return self.word in BENCHMARKS
+
+    @property
+    def is_hub_set(self) -> bool:
+        if self.is_benchmark or Path(self.word).exists() or Path(self.word).suffix.lower() in FILES:
+            return False
+        return self.word.count("/") == 1 and not self.word.startswith((".", "/"))
 
     @property
     def name(self) -> str:
@@ -57,8 +64,10 @@ def load_problems(source: Source, kind: AnswerKind = MATHEMATICS, graded: bool =
     """Every problem with its id and what votes of its kind of answer read, without its answer, in file order.
 
     If `graded`, with the columns that belong to gold, too: training must not get these. Rows without ids are numbered
-    from 1. Raises DataError naming all duplicate ids and all empty problems.
+    from 1. Raises DataError naming all duplicate ids and all empty problems, and ConfigError for a column or a split
+    that the source does not have.
     """
+    _refuse_without_effect(source)
     problems = _of_benchmark(source, kind, graded) if source.is_benchmark else _rows(source, kind, graded)
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
@@ -67,6 +76,17 @@ def load_problems(source: Source, kind: AnswerKind = MATHEMATICS, graded: bool =
     empty = [problem.id for problem in problems if not problem.problem.strip()]
     _refuse(source.word, empty, EMPTY, "Fill in the problem, or remove its row.")
     return problems
+
+
+def _refuse_without_effect(source: Source) -> None:
+    if source.is_benchmark and source.column is not None:
+        raise ConfigError(
+            f"--column {source.column}: {source.word} is a benchmark, whose problems are known. Leave it out."
+        )
+    if source.split is not None and not source.is_hub_set:
+        raise ConfigError(
+            f"--split {source.split}: {source.word} is no data set of the hub (OWNER/NAME). Leave it out."
+        )
 
 
 def without_answers(problems: Sequence[Problem], kind: AnswerKind, graded: bool = False) -> list[PromptOnly]:
@@ -92,8 +112,8 @@ def _read(source: Source) -> Sequence[Row]:
         return load_rows(None, source.word)
     if path.suffix.lower() in FILES:
         raise DataError(no_such_file(path))
-    if source.word.count("/") == 1 and not source.word.startswith((".", "/")):
-        return load_rows(HubSet(source.word, split=source.split), HUB)
+    if source.is_hub_set:
+        return load_rows(HubSet(source.word, split=source.split or "test"), HUB)
     raise DataError(
         f"{source.word!r}: is neither a file ({', '.join(FILES)}), nor a hub data set (OWNER/NAME), nor a benchmark. "
         f"Known benchmarks: {', '.join(BENCHMARKS)}."

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST_SEED = 42
+SET_BY_STUDY = frozenset({"run_dir", "openrlhf.train.seed", "evaluate_first"})
 HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step", "steps")
 
 
@@ -65,8 +66,11 @@ def plan_study(
 ) -> list[StudyRun]:
     """Every configuration with seeds 42, 43, …; seed by seed, so that a study stopped half-way compares all methods.
 
-    Raises ConfigError for two configurations of one name, or one without a held-out set to compare on.
+    Raises ConfigError for two configurations of one name, one without a held-out set to compare on, or an override of
+    what the study sets.
     """
+    if own := sorted(SET_BY_STUDY & (overrides or {}).keys()):
+        raise ConfigError(f"--set {own[0]}: a study sets it for each run. Leave it out; --seeds and --out choose.")
     counts = Counter((source.absolute().parent.name, source.stem) for source in sources)
     (group, name), count = counts.most_common(1)[0]
     if count > 1:

@@ -49,7 +49,10 @@ class ModelAndPrompts(BaseModel):
     prompts: str = Field(alias="data.prompt_dataset", description="Prompts: JSONL, CSV, Parquet, or a hub data set.")
     split: str = Field("train", alias="data.prompt_split", description="The split of a hub data set.")
     max_samples: int = Field(
-        100_000_000, alias="data.max_samples", ge=1, description="Sample only this many prompts, from the first on."
+        100_000_000,
+        alias="data.max_samples",
+        ge=1,
+        description="Sample at most this many prompts, from the first on. OpenRLHF's default is more than any set has.",
     )
     out: Path = Field(description="The reference file (JSON Lines). Its provenance is written beside it.")
     input_key: str = Field("problem", alias="data.input_key", description="Column of the prompt.")

@@ -6,7 +6,7 @@ import pytest
 
 from restrain_openrlhf.answers import MATHEMATICS, parse_kind
 from restrain_openrlhf.data.gold import PromptOnly
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import ConfigError, DataError
 from test_time.problems import Source, instructed, keep_problems, load_problems, refuse_missing_gold
 
 ONE, TWO = PromptOnly(id="a", problem="1+1?"), PromptOnly(id="b", problem="2+2?")
@@ -90,6 +90,15 @@ def test_a_word_that_names_nothing():
         load_problems(Source("aime1924"))
     with pytest.raises(DataError, match="no such file"):
         load_problems(Source("absent.jsonl"))
+
+
+def test_an_option_without_effect_is_refused(write_jsonl, tmp_path):
+    with pytest.raises(ConfigError, match=r"--column text: aime24 is a benchmark.* Leave it out"):
+        load_problems(Source("aime24", column="text", folder=tmp_path))
+    rows = write_jsonl("p.jsonl", [{"problem": "1+1?"}])
+    for word in ("aime24", str(rows)):
+        with pytest.raises(ConfigError, match=r"--split train: .* is no data set of the hub"):
+            load_problems(Source(word, split="train", folder=tmp_path))
 
 
 def test_the_box_is_asked_for_after_the_problem():

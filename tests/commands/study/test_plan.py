@@ -28,11 +28,15 @@ def test_every_configuration_runs_with_every_seed_and_all_methods_come_before_th
     assert all(run.config.evaluate_first for run in runs)
 
 
-def test_overrides_are_for_all_runs_but_never_for_their_folders(config, tmp_path):
-    overrides = {"openrlhf.eval.steps": 2, "run_dir": "x"}
-    (run,) = plan_study([config("a")], 1, tmp_path / "out", overrides)
-    assert run.config.openrlhf["eval.steps"] == 2
-    assert run.config.run_dir.name == "seed-42"
+def test_overrides_are_for_all_runs(config, tmp_path):
+    runs = plan_study([config("a"), config("b")], 1, tmp_path / "out", {"openrlhf.eval.steps": 2})
+    assert [run.config.openrlhf["eval.steps"] for run in runs] == [2, 2]
+
+
+@pytest.mark.parametrize("key", ["run_dir", "openrlhf.train.seed", "evaluate_first"])
+def test_an_override_of_what_a_study_sets_is_refused(config, tmp_path, key):
+    with pytest.raises(ConfigError, match=f"--set {key}: a study sets it for each run"):
+        plan_study([config("a")], 1, tmp_path / "out", {key: 7})
 
 
 def test_two_configurations_of_one_name_are_refused(config, tmp_path):
