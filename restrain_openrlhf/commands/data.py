@@ -24,7 +24,9 @@ from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.artifact import merge, subset
 
 data = typer.Typer(
-    help="List, prepare and compare training sets and benchmarks; join and cut reference files.", no_args_is_help=True
+    name="data",
+    help="List, prepare and compare training sets and benchmarks; join and cut reference files.",
+    no_args_is_help=True,
 )
 
 

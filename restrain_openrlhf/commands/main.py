@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from restrain_openrlhf.commands.data import data
 from restrain_openrlhf.commands.demo.command import demo
@@ -33,7 +34,16 @@ from restrain_openrlhf.commands.train import presets, show, train
 from restrain_openrlhf.commands.view.command import view
 from restrain_openrlhf.errors import RestrainError
 
+
+class InPanels(TyperGroup):
+    """The commands in the order of COMMANDS: Typer's own puts those that have commands of their own last."""
+
+    def list_commands(self, _ctx: object) -> list[str]:
+        return [name_of(each) for panel in COMMANDS.values() for each in panel]
+
+
 app = typer.Typer(
+    cls=InPanels,
     help="RESTRAIN: train reasoning models by RL without labels, on OpenRLHF.\n\n"
     "To adapt a model to an unlabelled test set, see `test-time adapt --help`.",
     no_args_is_help=True,
@@ -82,22 +92,35 @@ def _options(
 
 
 # By the panel of `restrain --help` that they stand in.
-COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
+COMMANDS: Mapping[str, Sequence[Callable[..., None] | typer.Typer]] = {
     START: (doctor, demo),
-    BEFORE: (presets, show, reference, premise, gpu_check),
+    BEFORE: (data, presets, show, reference, premise, gpu_check),
     TRAINING: (train, study, plot, view, analyze),
     EVALUATION: (evaluate, regrade, table, publish),
     DEPLOYMENT: (integrate, agent_path, serve, score),
+    CLUSTER: (k8s, slurm),
 }
-for panel, commands in COMMANDS.items():
-    for command in commands:
-        name = "eval" if command is evaluate else command.__name__.replace("_", "-")
-        # A paragraph's lines are joined: the help breaks lines by the terminal's width.
-        text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
-        app.command(name, rich_help_panel=panel, help=text)(command)
-app.add_typer(data, name="data", rich_help_panel=BEFORE)
-app.add_typer(k8s, name="k8s", rich_help_panel=CLUSTER)
-app.add_typer(slurm, name="slurm", rich_help_panel=CLUSTER)
+
+
+def name_of(command: Callable[..., None] | typer.Typer) -> str:
+    """The word by which it is called."""
+    if isinstance(command, typer.Typer):
+        return str(command.info.name)
+    return "eval" if command is evaluate else command.__name__.replace("_", "-")
+
+
+def _add(command: Callable[..., None] | typer.Typer, panel: str) -> None:
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, rich_help_panel=panel)
+        return
+    # A paragraph's lines are joined: the help breaks lines by the terminal's width.
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
+    app.command(name_of(command), rich_help_panel=panel, help=text)(command)
+
+
+for _panel, _commands in COMMANDS.items():
+    for _command in _commands:
+        _add(_command, _panel)
 
 
 def main() -> None:

@@ -1,11 +1,16 @@
 """What `--help` says reaches the reader: rich swallows what stands in brackets as markup."""
 
+import re
+
 import pytest
 import typer
 from typer.main import get_command
 
 import restrain_openrlhf.commands.main as restrain
 import test_time.cli as test_time_cli
+from tests.command_line import call
+
+LISTED = re.compile(r"│ [a-z]")
 
 
 def texts(app: typer.Typer):
@@ -24,3 +29,10 @@ def test_help_texts_are_whole(app):
     assert len(found) > 15
     for command, option, text in found:
         assert "[" not in (text or ""), f"{command} {option}: a default belongs in show_default"
+
+
+def test_the_help_lists_the_commands_in_the_order_of_a_reader_s_work():
+    """Typer's own order puts `data` last in its panel, though it comes first."""
+    listed = [line.split()[1] for line in call(restrain.main, "--help").stdout.splitlines() if LISTED.match(line)]
+    assert listed == [restrain.name_of(each) for panel in restrain.COMMANDS.values() for each in panel]
+    assert listed.index("data") == listed.index("presets") - 1

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,7 @@ from test_time import cli as test_time  # noqa: E402
 from tests.command_line import Done, call  # noqa: E402
 from tests.commands.view.runs import boxed, scored_group, write_run  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
+from tests.docs.printed import files_of, pieces  # noqa: E402
 from tests.evaluation.test_table import result  # noqa: E402
 from tests.evaluation.test_table import write_run as write_evaluation  # noqa: E402
 from tests.hook.test_trainer_metrics import votes  # noqa: E402
@@ -46,8 +47,6 @@ from tests.reference.made import write_reference  # noqa: E402
 
 PAGES = ["README.md", *(f"docs/start/{name}.md" for name in ("demo", "ten_minutes", "tutorial_train"))]
 PAGES += ["docs/start/tutorial_test_set.md", "docs/start/tutorial_deployment.md"]
-BLOCK = re.compile(r"(?:^    .*\n)+|^```bash\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
-YAML = re.compile(r"[Ss]ave this as `([\w.]+)`|a configuration, `([\w.]+)`|A team's `([\w.]+)`")
 SCRIPTS: dict[str, Callable[[], None]] = {"restrain": main.main, "test-time": test_time.main}
 # What a page leaves to its reader, and what stands there in a test.
 PLACEHOLDERS = {
@@ -158,31 +157,10 @@ def kept(folder: Path, prompt: str = "1 + 1?") -> None:
     write_run(folder, [scored_group(1, 0, prompt, boxed("2", "2", "3"))])
 
 
-def pieces(page: str) -> Iterator[str]:
-    """The commands of a page, and what its shell is given beside them: files, and small programs."""
-    for block in BLOCK.finditer(page):
-        text = block[1] if block[1] is not None else re.sub(r"^    ", "", block[0], flags=re.MULTILINE)
-        lines = re.sub(r"\\\n\s*", "", text).splitlines()
-        while lines:
-            line = lines.pop(0)
-            if word := re.search(r"<<'(\w+)'", line):
-                until = lines.index(word[1])
-                line = "\n".join([line, *lines[: until + 1]])
-                del lines[: until + 1]
-            yield line
-
-
 def is_run(command: str) -> bool:
     """Not what only shows a form (`…`), and no listing of folders."""
     program = command.split(maxsplit=1)[0] if command.strip() else ""
     return program in {*SCRIPTS, "make", "cat", "head", "tail", "python"} and "…" not in command
-
-
-def files_of(page: str) -> Iterator[tuple[str, str]]:
-    """What a page asks its reader to save, by name."""
-    for saved in YAML.finditer(page):
-        name = next(filter(None, saved.groups()))
-        yield name, re.search(r"```\w+\n(.*?)```", page[saved.end() :], re.DOTALL)[1]
 
 
 def outcome(command: str) -> str:

@@ -23,7 +23,7 @@ from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.errors import ConfigError
 
 step_option = partial(typer.Option, rich_help_panel="What is run")
-k8s = typer.Typer(help="Write Kubernetes manifests.", no_args_is_help=True)
+k8s = typer.Typer(name="k8s", help="Write Kubernetes manifests.", no_args_is_help=True)
 cluster_file = typer.Typer(help="The cluster file, which holds what differs between clusters.", no_args_is_help=True)
 k8s.add_typer(cluster_file, name="cluster")
 

@@ -106,7 +106,7 @@ class JobOptions(BaseModel):
         )
 
 
-slurm = typer.Typer(help="Write Slurm jobs.", no_args_is_help=True)
+slurm = typer.Typer(name="slurm", help="Write Slurm jobs.", no_args_is_help=True)
 
 
 @slurm.command()

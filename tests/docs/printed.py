@@ -1,0 +1,61 @@
+"""What a page prints for its reader: commands to type, files to save, and the output that they make."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+INDENTED = r"(?:^    [^\n]*\n)+"
+BLOCK = re.compile(rf"{INDENTED}|^```bash\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+# A fence of another kind is a file's content: it is passed over with what is indented in it.
+PART = re.compile(rf"^```text\n(.*?)^```\n|{INDENTED}|^```.*?^```\n", re.MULTILINE | re.DOTALL)
+YAML = re.compile(r"[Ss]ave this as `([\w.]+)`|a configuration, `([\w.]+)`|A team's `([\w.]+)`")
+
+
+def pieces(page: str) -> Iterator[str]:
+    """The commands of a page, and what its shell is given beside them: files, and small programs."""
+    for block in BLOCK.finditer(page):
+        text = block[1] if block[1] is not None else re.sub(r"^    ", "", block[0], flags=re.MULTILINE)
+        lines = re.sub(r"\\\n\s*", "", text).splitlines()
+        while lines:
+            line = lines.pop(0)
+            if word := re.search(r"<<'(\w+)'", line):
+                until = lines.index(word[1])
+                line = "\n".join([line, *lines[: until + 1]])
+                del lines[: until + 1]
+            yield line
+
+
+def files_of(page: str) -> Iterator[tuple[str, str]]:
+    """What a page asks its reader to save, by name."""
+    for saved in YAML.finditer(page):
+        name = next(filter(None, saved.groups()))
+        yield name, re.search(r"```\w+\n(.*?)```", page[saved.end() :], re.DOTALL)[1]
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command of a page, and the output that the page shows under it: nothing where it shows none."""
+
+    command: str
+    output: str = ""
+
+    @property
+    def shown(self) -> list[str]:
+        """Those parts of the output that a page shows in one piece: `...` stands where it leaves lines out."""
+        return [piece for piece in re.split(r"^\.\.\.$", self.output, flags=re.MULTILINE) if piece.strip()]
+
+
+def typed(page: str) -> list[Typed]:
+    """The commands of a page with the outputs that follow them."""
+    found: list[Typed] = []
+    for part in PART.finditer(page):
+        if part[1] is not None and found:
+            found[-1] = Typed(found[-1].command, found[-1].output + "...\n" + part[1])
+        else:
+            found += [Typed(each) for each in pieces(part[0])]
+    return found
+
+
+def shape(output: str) -> str:
+    """An output without its numbers and line ends, which differ from one machine and one terminal to the next."""
+    return re.sub(r"\d[\d.:]*", "N", " ".join(output.split()))
