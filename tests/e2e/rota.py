@@ -38,6 +38,7 @@ PARTS: dict[str, frozenset[str]] = {
         {
             "e2e/test_host_releases.py",
             "e2e/test_study.py",
+            "e2e/test_tutorials.py",
             "hook/test_host_releases.py",
             "scoring/service/test_host_releases.py",
             "scoring/test_in_their_own_folders.py",
