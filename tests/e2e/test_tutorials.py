@@ -167,7 +167,7 @@ def test_a_deployment_is_switched_on_and_back(checkout):
     assert "Nothing: the command already has" in said("restrain integrate --file train-restrain.sh", checkout)
 
     output = said("BOARD=with bash train-restrain.sh", checkout)
-    assert output.startswith("RESTRAIN is on: the method restrain, votes of 8 rollouts a prompt\n")
+    assert "RESTRAIN is on: the method restrain, votes of 8 rollouts a prompt" in output.splitlines()
     of_ours = {name for name in logged(checkout / "with") if "restrain/" in name}
     assert "train/restrain/majority_share_mean" in of_ours
 
