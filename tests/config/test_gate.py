@@ -52,12 +52,12 @@ def test_show_and_both_renders_refuse_what_train_refuses(settings, reason, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/journeys/train.md"])
-def test_the_configuration_that_a_page_prints_can_train(page, tmp_path):
-    printed = re.search(r"```yaml\n(run_dir: .*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+@pytest.mark.parametrize(("page", "gpus", "gib"), [("README.md", 1, 24), ("docs/journeys/train.md", 8, 80)])
+def test_the_configuration_that_a_page_prints_can_train(page, gpus, gib, tmp_path):
+    printed = re.search(r"```yaml\n((?:extends|run_dir): .*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "mine.yaml").write_text(printed[1])
     assert restrain("show", tmp_path / "mine.yaml").returncode == 0
-    node = ("--gpus-per-node", 8, "--gpu-memory", 80)
+    node = ("--gpus-per-node", gpus, "--gpu-memory", gib)
     job = restrain("slurm", "render", tmp_path / "mine.yaml", *node, "--out", tmp_path / "job")
     assert job.returncode == 0, job.stderr
 

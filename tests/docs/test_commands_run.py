@@ -130,7 +130,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     prompts.write_text("".join(dump({"problem": problem}) for problem in ("1 + 1?", "2 + 2?")))
     for path in (one_gpu.reference, "ref-gpu.jsonl", "shared/ref.jsonl"):
         Path(path).parent.mkdir(exist_ok=True)
-        write_reference(Path(path), {"1 + 1?": ["2", "2", "3"], "2 + 2?": ["4", "4", "4"]})
+        write_reference(Path(path), {"1 + 1?": [*["2"] * 15, "3"], "2 + 2?": ["4"] * 16})
     Path("questions.csv").write_text("id,question\na,dog..threeten..=\n")
     Path("rollouts.jsonl").write_text('{"id": 1, "problem": "1 + 1?", "responses": ["\\\\boxed{2}", "\\\\boxed{3}"]}\n')
     for name, kappa in (("mine", 2), ("other", 3)):
