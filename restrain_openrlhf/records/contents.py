@@ -95,7 +95,7 @@ def refuse_changed(where: Path, before: Mapping[str, str], now: Mapping[str, Con
         raise RunError(
             f"{where} holds a run that was made from different inputs:\n"
             + "\n".join(f"- {each}" for each in changed)
-            + "Restore those inputs, or choose another run_dir for a new run."
+            + "\nRestore those inputs, or choose another run_dir for a new run."
         )
 
 

@@ -111,7 +111,7 @@ def _mean_pass(row: dict[str, float]) -> float:
 
 
 def _numbers(line: str) -> dict[str, Any]:
-    """JSON has no word for a number that is not finite: it was written as null (hook/logging/step_records.py)."""
+    """The values of a row. Numbers that are not finite were written as null (hook/logging/step_records.py)."""
     return {name: math.nan if value is None else value for name, value in json.loads(line).items()}
 
 

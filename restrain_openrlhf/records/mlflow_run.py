@@ -104,18 +104,12 @@ def tracked(place: MlflowSettings | None, folder: Path) -> Iterator[Callable[[],
 
 
 def _opened(place: MlflowSettings, folder: Path) -> MlflowRun:
-    for name, value in DEFAULTS.items():
-        os.environ.setdefault(name, value)
-    try:
-        from mlflow.tracking import MlflowClient  # noqa: PLC0415 - optional, and costs seconds
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"`mlflow:` is set, but {error.name} is not installed. Install it: pip install 'restrain-openrlhf[mlflow]'."
-        ) from None
+    """The run of MLflow for a run's folder: the one that an earlier start has made there, or a new one."""
     kept = json.loads((folder / KEPT).read_text(encoding="utf-8")) if (folder / KEPT).exists() else {}
+    goes_on = kept.get("place") == place.model_dump()
+    client_class = _client_class()
     try:
-        client = MlflowClient(place.tracking_uri)
-        goes_on = kept.get("place") == place.model_dump()
+        client = client_class(place.tracking_uri)
         run_id = kept["run_id"] if goes_on else _made(client, place, folder)
     except Exception as error:
         raise ConfigError(
@@ -124,7 +118,7 @@ def _opened(place: MlflowSettings, folder: Path) -> MlflowRun:
         ) from error
     run = MlflowRun(client, run_id, folder)
     if goes_on:
-        # What is written by now was sent by an earlier start.
+        # Rows that exist by now were sent by an earlier start.
         deque(run.unseen(), maxlen=0)
         _failure(lambda: client.update_run(run_id, status="RUNNING"))
     made = {"place": place.model_dump(), "run_id": run_id}
@@ -132,8 +126,21 @@ def _opened(place: MlflowSettings, folder: Path) -> MlflowRun:
     return run
 
 
+def _client_class() -> Any:
+    """MlflowClient, imported with our defaults. Raises ConfigError where MLflow is not installed."""
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    try:
+        from mlflow.tracking import MlflowClient  # noqa: PLC0415 - optional, and costs seconds
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"`mlflow:` is set, but {error.name} is not installed. Install it: pip install 'restrain-openrlhf[mlflow]'."
+        ) from None
+    return MlflowClient
+
+
 def _made(client: Any, place: MlflowSettings, folder: Path) -> str:
-    from mlflow.entities import Param  # noqa: PLC0415 - see _opened
+    from mlflow.entities import Param  # noqa: PLC0415 - see _client_class
 
     found = client.get_experiment_by_name(place.experiment)
     experiment = found.experiment_id if found else client.create_experiment(place.experiment)
@@ -145,7 +152,7 @@ def _made(client: Any, place: MlflowSettings, folder: Path) -> str:
 
 def _metrics(row: dict[str, Any]) -> list[Any]:
     """The row's numbers; one that was not finite is null in it, and blocks of others are no numbers."""
-    from mlflow.entities import Metric  # noqa: PLC0415 - see _opened
+    from mlflow.entities import Metric  # noqa: PLC0415 - see _client_class
 
     step, now = row.pop("step"), int(1000 * time.time())
     numbers = {name: float(value) for name, value in row.items() if isinstance(value, int | float)}

@@ -37,7 +37,7 @@ class Sampling(BaseModel):
 
 @dataclass(frozen=True)
 class Marks:
-    """What a template has beside its text: whether the tokenizer adds its own marks, and what ends a response."""
+    """What belongs to a template besides its text: the tokenizer's own marks, and what ends a response."""
 
     add_special_tokens: bool = False
     stops: tuple[str, ...] = ()

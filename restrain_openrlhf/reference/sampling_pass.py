@@ -68,7 +68,7 @@ class Shard:
         return list(prompts[self.index :: self.count])
 
     def path(self, out: AnyPath) -> AnyPath:
-        """`ref.jsonl` is written as `ref.shard-0-of-4.jsonl`; a single shard is the file itself.
+        """This shard's file: `ref.shard-0-of-4.jsonl` for `ref.jsonl`, which itself is the file of a single shard.
 
         Whoever writes, joins or asks for parts, here or on a cluster, has their names from here.
         """

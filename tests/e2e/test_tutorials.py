@@ -33,7 +33,7 @@ def checkout(tmp_path: Path) -> Path:
 def said(command: str, folder: Path) -> str:
     """What a command prints, when it is typed in a folder with `.venv` activated; paths as a page prints them."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": f"{folder}:{ROOT}"}
     done = subprocess.run(
         ["bash", "-ec", command],
         cwd=folder,
