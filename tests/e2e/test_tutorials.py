@@ -121,7 +121,11 @@ SMALLER = {
     "http://reward:5000/get_reward": "reward.py",
     "ckpt/today": "ckpt/$BOARD",
 }
-REWARD = "def reward_func(queries, prompts, labels): return [float(len(query)) for query in queries]\n"
+REWARD = """
+def reward_func(queries, prompts, labels):
+    lengths = [float(len(each)) for each in queries]
+    return {"rewards": lengths, "scores": lengths, "extra_logs": {}}
+"""
 # OpenRLHF alone needs the CPU's stand-ins where there is no GPU; Python reads a file of this name as it starts.
 STAND_INS = """
 import os, sys
