@@ -143,6 +143,14 @@ def test_show_prints_the_method_and_the_hosts_command():
         assert words in done.stdout
 
 
+def test_show_hides_the_key_of_wandb():
+    """Its output is asked for in issues."""
+    done = restrain("show", "cpu/demo", "--set", "openrlhf.logger.wandb.key=0123456789abcdef")
+    assert done.returncode == 0, done.stderr
+    assert "--logger.wandb.key dummy" in done.stdout
+    assert "0123456789abcdef" not in done.stdout + done.stderr
+
+
 @pytest.mark.host
 @pytest.mark.parametrize(
     ("override", "message"),

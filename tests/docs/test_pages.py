@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
 TEXTS = sorted(DOCS.rglob("*.md"))
-READ_IN_THE_REPOSITORY = ["README.md", "CONTRIBUTING.md"]
+READ_IN_THE_REPOSITORY = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 SOURCES = ("restrain_openrlhf", "test_time", "configs", "k8s", "docker", "tests")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
 PAGE = re.compile(r"\bdocs/[\w/.-]+\.md\b")

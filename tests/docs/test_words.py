@@ -18,11 +18,7 @@ INSTEAD = {
     r"in the mean": "on average, or a mean of",
     r"as (it is|they are) taken|taken as (it is|they are)": "used unchanged",
 }
-PAGES = sorted(
-    path
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    if "decisions" not in path.parts
-)
+PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if "decisions" not in path.parts)
 
 
 def avoided(text: str) -> list[str]:

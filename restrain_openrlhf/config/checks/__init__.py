@@ -3,7 +3,7 @@
 from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check, refused_by_release
 from restrain_openrlhf.config.checks.keys import INPUTS, KEYS, other_size, unfit_plan
 from restrain_openrlhf.config.checks.layout import LAYOUT
-from restrain_openrlhf.config.host_flags import SECRET_FLAGS, Flags
+from restrain_openrlhf.config.host_flags import DUMMY_KEY, SECRET_FLAGS, Flags
 from restrain_openrlhf.config.memory import why_it_cannot_fit
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
@@ -12,8 +12,6 @@ from restrain_openrlhf.method import build
 __all__ = ["CHECKS", "other_size", "refuse_settings", "refuse_unattended", "unfit_plan"]
 
 CHECKS: tuple[Check, ...] = (refused_by_release, *CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
-# OpenRLHF turns W&B on by a key alone; the real one comes from the environment, as WANDB_API_KEY.
-DUMMY_KEY = "dummy"
 
 
 def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = None) -> None:
