@@ -104,7 +104,7 @@ install-cpu:
 # DeepSpeed is built in isolation: with torch in sight its setup.py wants to compile extensions.
 # No compiler for CUDA: sdpa and torch's AdamW stand in for what nvcc would build (`restrain doctor` says so).
 install-gpu:
-	@echo "Installing the GPU stack: some minutes and about 9 GB."
+	@echo "Installing the GPU stack: some minutes and about 10 GB."
 	$(PIP) --no-deps --use-pep517 -r requirements/gpu.txt
 
 # Built against the torch that is installed, for the GPUs of this machine unless FLASH_ATTN_CUDA_ARCHS names others.
