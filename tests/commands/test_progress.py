@@ -37,6 +37,19 @@ def test_a_terminal_shows_the_step_and_its_votes():
     assert "majority 0.50  penalised 0.10" in text
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_nothing_is_cut_off_on_a_terminal_of_usual_width(width):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width, color_system=None)
+    with step_progress("restrain", console) as (_, on_step):
+        on_step(StepRow(104, {"timing/step_total": 131.0}, VOTES, NEAR_AND_FAR), 2220)
+    text = screen.getvalue()
+    words = " ".join(text.split())
+    assert "…" not in text
+    assert re.search(r"restrain: training .*104/2220 0:00:0\d 131 s a step 3 days, 4:59:56 left majority 0.50", words)
+    assert "top answer 0.20 KL 0.13, limit 0.15 entropy 0.2, limit 0.25" in words
+
+
 def test_a_new_phase_starts_without_the_old_ones_total():
     last_frame = shown(True, "voting").rsplit("\r", 1)[-1]
     assert "run: voting" in last_frame

@@ -4,13 +4,14 @@ On a terminal a signal near the limit that would end the run is shown in colour,
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from statistics import median
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from restrain_openrlhf.answers.votes import MANY_MISSING
 from restrain_openrlhf.records.metrics import STEP_SECONDS, StepRow
@@ -27,6 +28,16 @@ def numbered(on_phase: OnPhase, total: int) -> OnPhase:
     return lambda name: on_phase(f"{next(numbers)} of {total}: {name}")
 
 
+class _BarAndFacts(Progress):
+    """A bar, and below it what the last step measured: in one line a terminal of 80 columns would have cut off both."""
+
+    facts = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        yield Text.from_markup(self.facts)
+
+
 @contextmanager
 def step_progress(label: str, console: Console) -> Iterator[tuple[OnPhase, OnStep]]:
     """A progress bar on a terminal, else one line per event; yields the callbacks for a phase and for a step."""
@@ -36,10 +47,9 @@ def step_progress(label: str, console: Console) -> Iterator[tuple[OnPhase, OnSte
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[facts]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(label, total=None, facts="")
+    with _BarAndFacts(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(label, total=None)
         warned = False
         seconds: deque[float] = deque(maxlen=LATEST_STEPS)
 
@@ -51,14 +61,15 @@ def step_progress(label: str, console: Console) -> Iterator[tuple[OnPhase, OnSte
             nonlocal task
             # A task that has had a total keeps it: a phase without one needs a task of its own.
             progress.remove_task(task)
-            task = progress.add_task(f"{label}: {name}", total=None, facts="")
+            task = progress.add_task(f"{label}: {name}", total=None)
+            progress.facts = ""
             line(name)
 
         def on_step(row: StepRow, total: int) -> None:
             seconds.extend([row.numbers[STEP_SECONDS]] if STEP_SECONDS in row.numbers else [])
             facts = _pace(seconds, total - row.step) + _facts(row)
-            shown = f"{facts}{_near(row)}"
-            progress.update(task, description=f"{label}: training", completed=row.step, total=total, facts=shown)
+            progress.facts = f"{facts}{_near(row)}"
+            progress.update(task, description=f"{label}: training", completed=row.step, total=total)
             line(f"step {row.step}/{total}  {facts}")
             nonlocal warned
             if not warned and (share := row.votes["missing_share_of_voters"]) > MANY_MISSING:
