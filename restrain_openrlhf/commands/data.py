@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from restrain_openrlhf.commands.options import BenchmarkDir, to_file, to_folder, wide_console
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, copy_benchmark, copy_problems, load_benchmark
@@ -33,10 +33,12 @@ data = typer.Typer(
 @data.command("list")
 def list_sets() -> None:
     """List the known training sets and benchmarks."""
-    training = Table("name", "rows", "on the hub", "what", title="training sets")
+    # A hub id is copied from here: it may be broken, and must not be cut off.
+    hub, licence = Column("on the hub", overflow="fold"), Column("licence", overflow="fold")
+    training = Table("name", "rows", hub, "what", title="training sets")
     for entry in TRAINING_SETS.values():
         training.add_row(entry.name, f"{entry.count or ''}", str(entry.hub or "–"), entry.about)
-    tests = Table("name", "problems", "on the hub", "licence", "note", title="benchmarks")
+    tests = Table("name", "problems", hub.copy(), licence, "note", title="benchmarks")
     for known in BENCHMARKS.values():
         tests.add_row(known.name, " or ".join(map(str, known.sizes)), str(known.hub), known.hub.licence, known.note)
     console = wide_console()

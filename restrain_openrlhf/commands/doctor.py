@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import HostError, RestrainError
@@ -67,7 +67,7 @@ def _silence_libraries() -> None:
 
 
 def _table(findings: list[Finding]) -> Table:
-    table = Table("check", "found", "what to do", show_lines=False)
+    table = Table("check", Column("found", overflow="fold"), Column("what to do", overflow="fold"))
     for finding in findings:
         mark = "[green]ok[/]" if finding.ok else "[red]no[/]"
         table.add_row(f"{mark} {finding.name}", finding.found, finding.advice)

@@ -32,6 +32,14 @@ def test_every_set_is_listed():
         assert name in done.stdout
 
 
+def test_a_narrow_terminal_breaks_hub_ids_and_cuts_none_off(monkeypatch):
+    for name, value in {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    lines = restrain("data", "list").stdout.splitlines()
+    assert max(map(len, lines)) == 80
+    assert not any("…" in line for line in lines)
+
+
 def test_prepare_keeps_gold_apart(write_jsonl, tmp_path):
     source = write_jsonl("own.jsonl", [{"q": row["problem"], "a": row["answer"]} for row in OWN])
     words = ("--prompt-column", "q", "--answer-column", "a", "--out", tmp_path / "t.jsonl")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 Verdict = Literal["pass", "fail", "skipped"]
 COLOURS: Mapping[Verdict, str] = {"pass": "green", "fail": "red", "skipped": "yellow"}
@@ -54,7 +54,7 @@ class CheckResult:
 
 def table(results: Sequence[CheckResult]) -> Table:
     """A row for each line; a check's time stands in its first."""
-    made = Table("check", "", "found", "seconds")
+    made = Table("check", "", Column("found", overflow="fold"), "seconds")
     for result in results:
         for number, outcome in enumerate(result.outcomes):
             verdict = f"[{COLOURS[outcome.verdict]}]{outcome.verdict}[/]"

@@ -103,7 +103,7 @@ def _table(columns: Sequence[str], title: str, caption: str | None = None) -> Ta
     table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in columns:
         words = column in ("method", "answer")
-        table.add_column(column, justify="left" if words else "right", no_wrap=not words)
+        table.add_column(column, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     return table
 
 
