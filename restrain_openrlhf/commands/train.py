@@ -60,7 +60,6 @@ def show(
         is_installed,
         parse,
         to_arguments,
-        without_secrets,
     )
     from restrain_openrlhf.config.this_machine import on_this_machine  # noqa: PLC0415
     from restrain_openrlhf.hook.launch.train import command  # noqa: PLC0415
@@ -73,15 +72,14 @@ def show(
     resolved = load_run_config(config, parse_overrides(overrides or []))
     if is_installed():
         check_version()
-    asked = {**detect().host_flags, **host_flags(on_this_machine(resolved))}
-    flags = vars(parse(to_arguments(asked)))
+    words = to_arguments({**detect().host_flags, **host_flags(on_this_machine(resolved))})
+    flags = vars(parse(words))
     refuse_settings(resolved, flags)
     if memory:
         typer.echo(_memory(flags, gpu_memory, model_config))
         return
     typer.echo(_method_block(resolved))
-    printed = command(RunFolder(resolved.run_dir), to_arguments(without_secrets(asked)))
-    typer.echo(shlex.join(printed).replace(" --", " \\\n  --"))
+    typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))
     if not is_installed():
         record = f"the flags were checked against the record of {NEWEST.version}"
         typer.echo(f"OpenRLHF is not installed: {record}.", err=True)

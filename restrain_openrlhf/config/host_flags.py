@@ -18,11 +18,6 @@ ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
 # stands in the table of releases.
 RECORD = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 TYPES = {"int": int, "float": float, "str": str}
-# They are neither published nor sent anywhere, nor written for others. Other flags with such a word (data.input_key,
-# rollout.max_new_tokens) name columns and numbers.
-SECRET_FLAGS = frozenset({"logger.wandb.key"})
-# OpenRLHF turns W&B on by a key alone; the real one comes from the environment, as WANDB_API_KEY.
-DUMMY_KEY = "dummy"
 
 # OpenRLHF's flags under their dotted names.
 Flags = Mapping[str, Any]
@@ -64,11 +59,6 @@ def host_parser() -> argparse.ArgumentParser:
         kind = {"type": TYPES[keywords["type"]]} if "type" in keywords else {}
         parser.add_argument(f"--{name}", **{**keywords, **kind})
     return parser
-
-
-def without_secrets(flags: Mapping[str, object]) -> dict[str, object]:
-    """The flags as they are printed and kept in a run's folder: a dummy stands in the place of each secret."""
-    return {name: DUMMY_KEY if value and name in SECRET_FLAGS else value for name, value in flags.items()}
 
 
 def to_arguments(flags: Mapping[str, object]) -> list[str]:

@@ -41,15 +41,14 @@ class Layout:
     gpus: int
 
 
-def flags_on_nodes(config: RunConfig, shape: NodeShape, secrets: str) -> dict[str, Any]:
+def flags_on_nodes(config: RunConfig, shape: NodeShape) -> dict[str, Any]:
     """The value of every flag of OpenRLHF in a run that a cluster starts, and starts again.
 
-    Raises ConfigError for what could not run or fit, for checkpoints that would not be resumed, and for a secret;
-    `secrets` says where that goes instead.
+    Raises ConfigError for what could not run or fit, and for checkpoints that would not be resumed.
     """
     flags = flags_of(config)
     refuse_settings(config, flags, shape.gpu_memory * GIB if shape.gpu_memory else None)
-    refuse_unattended(flags, secrets)
+    refuse_unattended(flags)
     return flags
 
 

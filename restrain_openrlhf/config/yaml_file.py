@@ -20,10 +20,15 @@ from restrain_openrlhf.config.blocks import (
 )
 from restrain_openrlhf.config.documents import blocks, override, read_yaml, typed
 from restrain_openrlhf.config.shipped import own_path
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
 
 # Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations/running.md).
 LOGPROB_GAP_LIMIT = 0.5
+# Flags that hold a secret. Others with such a word (data.input_key, rollout.max_new_tokens) name columns and numbers.
+SECRET_FLAGS = frozenset({"logger.wandb.key"})
+# OpenRLHF turns W&B on by a key alone, and prefers the real one in WANDB_API_KEY (openrlhf/utils/logging_utils.py).
+DUMMY_KEY = "dummy"
 
 
 class Key(Enum):
@@ -194,9 +199,17 @@ def load_hook_config(path: Path) -> HookConfig:
 def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
     """A run's file, with `--set` overrides on top (`method.kappa`, `openrlhf.actor.adam.lr`, `run_dir`).
 
-    `metrics` defaults to metrics.jsonl in the run's folder. Raises ConfigError naming the file and the key.
+    `metrics` defaults to metrics.jsonl in the run's folder. Raises ConfigError naming the file and the key, also for a
+    secret among the flags.
     """
     document, keys = read_yaml(path), [key for key in RunConfig.model_fields if key != "metrics"]
     override(document, overrides or {}, keys)
     config = typed(RunConfig, blocks(document, path, keys), path)
+    for name in sorted(SECRET_FLAGS):
+        if config.openrlhf.get(name) not in (None, "", DUMMY_KEY):
+            raise ConfigError(
+                f"{path}: openrlhf.{name} holds a key, which the list of processes and the run's files would show. Set "
+                f"it to '{DUMMY_KEY}' and put the key into the environment, as WANDB_API_KEY: on Kubernetes in a "
+                "Secret, on Slurm in the file of --setup."
+            )
     return config.model_copy(update={"metrics": config.run_dir / "metrics.jsonl"})

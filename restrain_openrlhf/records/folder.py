@@ -11,7 +11,6 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
-from restrain_openrlhf.config.host_flags import without_secrets
 from restrain_openrlhf.config.yaml_file import Key, RunConfig
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError, RunError
@@ -138,8 +137,7 @@ class RunFolder:
 
 
 def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:
-    written = {**config.written(), "openrlhf": without_secrets(flags)}
-    resolved: dict[str, Any] = json.loads(json.dumps(written, default=str))
+    resolved: dict[str, Any] = json.loads(json.dumps({**config.written(), "openrlhf": flags}, default=str))
     return resolved
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.config.blocks import MlflowSettings
-from restrain_openrlhf.config.host_flags import SECRET_FLAGS
 from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import ConfigError, reason_of
 from restrain_openrlhf.records.folder import RunFolder
@@ -166,7 +165,7 @@ def _settings(folder: Path) -> dict[str, str]:
         f"{block}.{key}": str(value)
         for block, keys in blocks.items()
         for key, value in keys.items()
-        if value is not None and key not in SECRET_FLAGS
+        if value is not None
     }
 
 

@@ -67,12 +67,6 @@ def test_the_same_run_may_come_back_and_log_elsewhere(tmp_path):
     folder.claim(config(tmp_path), {"actor.adam.lr": 1e-6, "logger.tensorboard_dir": "b"})
 
 
-def test_no_file_of_a_run_has_the_key_of_wandb(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.claim(config(tmp_path), {"logger.wandb.key": "0123456789abcdef"})
-    assert [path.name for path in folder.path.iterdir() if "0123456789abcdef" in path.read_text()] == []
-
-
 def test_another_run_is_refused_naming_the_difference(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.claim(config(tmp_path), {"actor.adam.lr": 1e-6})

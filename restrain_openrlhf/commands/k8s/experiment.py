@@ -111,7 +111,7 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape, 
         config = config.model_copy(update={"agent": agent})
     test_time = adapts_at_test_time(config)
     document = _document(config)
-    flags = flags_on_nodes(config, shape, "into the secret 'wandb' (docs/operations/kubernetes.md)")
+    flags = flags_on_nodes(config, shape)
     flags |= {name: document["openrlhf"][name] for name in PATH_FLAGS if name in document["openrlhf"]}
     offline = None if test_time else _offline(config, flags, shards)
     document |= {"reference": str(offline.reference)} if offline else {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.config.host_flags import SECRET_FLAGS
+from restrain_openrlhf.config.yaml_file import SECRET_FLAGS
 from restrain_openrlhf.errors import RunError
 
 # Where a run lies, logs and is served, none of which changes its weights; addresses and names of users are among them.

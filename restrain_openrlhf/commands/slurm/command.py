@@ -124,8 +124,7 @@ def render(
             "The configuration is for test-time RL, which is started by `test-time adapt` with a model and problems. "
             "Call that in a script of your own on one node; this command writes jobs for `restrain train`."
         )
-    secrets = "into WANDB_API_KEY, in the file of --setup (docs/operations/slurm.md)"
-    flags = flags_on_nodes(run, options.shape, secrets)
+    flags = flags_on_nodes(run, options.shape)
     layout = plan(flags, options.shape)
     _make(folder)
     (folder / "experiment.yaml").write_text(_text(run), encoding="utf-8")

@@ -3,7 +3,7 @@
 from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check, refused_by_release
 from restrain_openrlhf.config.checks.keys import INPUTS, KEYS, other_size, unfit_plan
 from restrain_openrlhf.config.checks.layout import LAYOUT
-from restrain_openrlhf.config.host_flags import DUMMY_KEY, SECRET_FLAGS, Flags
+from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.memory import why_it_cannot_fit
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
@@ -27,18 +27,10 @@ def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = No
         raise ConfigError(reason)
 
 
-def refuse_unattended(flags: Flags, place: str) -> None:
-    """Raises ConfigError where a cluster that starts the run again would lose work, or show a secret.
-
-    `place` says where the secret goes instead.
-    """
+def refuse_unattended(flags: Flags) -> None:
+    """Raises ConfigError where a cluster that starts the run again would lose work."""
     if int(flags["ckpt.save_steps"]) <= 0 or not flags["ckpt.load_enable"]:
         raise ConfigError(
             "ckpt.save_steps must be above 0 and ckpt.load_enable must be true: otherwise a preempted run would start "
             "again from the beginning."
         )
-    for name in sorted(SECRET_FLAGS):
-        if flags[name] not in (None, "", DUMMY_KEY):
-            raise ConfigError(
-                f"{name} would be readable in the cluster. Set it to '{DUMMY_KEY}' and put the key {place}."
-            )

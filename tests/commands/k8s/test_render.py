@@ -305,7 +305,7 @@ def test_steps_that_nothing_needs_are_left_out():
         (("--image", IMAGE, "--only", "reward"), "8xa100-80g", "restrain-reward has no digest"),
         (("--image", IMAGE, "--only", "reward"), "multi-node-h100-rdma", "has no reward step"),
         (("--set", "openrlhf.ckpt.save_steps=-1"), "8xa100-80g", "start again from the beginning"),
-        (("--set", "openrlhf.logger.wandb.key=0123456789abcdef"), "8xa100-80g", "readable in the cluster"),
+        (("--set", "openrlhf.logger.wandb.key=0123456789abcdef"), "8xa100-80g", "on Kubernetes in a Secret"),
         (("--set", "run_dir=/home/somebody/run"), "8xa100-80g", "is outside the working folder"),
         (("--manifests", "docs"), "8xa100-80g", "has no overlays/"),
     ],

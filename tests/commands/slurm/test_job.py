@@ -375,7 +375,7 @@ def test_shellcheck_is_content(tmp_path, words, nodes):
         (("--gpus-per-node", 3), "actor.num_gpus_per_node is 4, which is more than the GPUs of a node (3)."),
         (("--set", "openrlhf.vllm.num_engines=3"), "vllm.num_engines"),
         (("--set", "openrlhf.ckpt.save_steps=0"), "ckpt.save_steps must be above 0"),
-        (("--set", "openrlhf.logger.wandb.key=0123456789"), "in the file of --setup"),
+        (("--set", "openrlhf.logger.wandb.key=0123456789"), "on Slurm in the file of --setup"),
         (("--cpus-per-node", 5), "Give the nodes more CPUs"),
         (("--sbatch", "nodes=7"), "the script sets nodes itself"),
         (("--venv", "nowhere"), "bin/activate is not there"),
