@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """What `__all__` names, once it is asked for: importing the package alone costs nothing."""
+    """Import a name of `__all__` when it is first used, so that importing the package alone costs nothing."""
     if name in __all__:
         return getattr(import_module("restrain_openrlhf.scoring.library"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

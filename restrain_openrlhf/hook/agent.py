@@ -39,7 +39,7 @@ from restrain_openrlhf.hook.rollout.unmarked_rows import UnmarkedRows
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan
 from restrain_openrlhf.reference.checks import NeededReference
-from restrain_openrlhf.scoring.threads import scored_in_a_thread
+from restrain_openrlhf.scoring.scorer import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
 
@@ -58,7 +58,7 @@ class HostRollout(TypedDict):
 
 @dataclass(frozen=True)
 class Call:
-    """What the host asks one rollout with (utils/agent.py, SingleTurnAgentExecutor.execute); alike in a group."""
+    """The host's arguments for one rollout (utils/agent.py, SingleTurnAgentExecutor.execute), equal within a group."""
 
     prompt: str
     label: Any
@@ -69,15 +69,16 @@ class Call:
     images: Any = None
 
     async def with_tokenizer(self) -> "Call":
-        """The same call with the tokenizer itself, which our trainer sends by reference."""
+        """The same call with the tokenizer itself, of which the hooked trainer sends only a reference."""
         return replace(self, hf_tokenizer=await tokenizer_here(self.hf_tokenizer))
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A group's trained rollouts, all that vote (the trained ones first), and the tokens that were generated for it.
+    """A drawn group: its trained rollouts, the responses that vote, and the number of tokens generated for it.
 
-    `logs` are the user's own agent's, one row for each trained rollout.
+    `responses` begins with those of the trained rollouts. `logs` is None, or what the user's own agent logs, one row
+    for each trained rollout.
     """
 
     trained: list[HostRollout]
@@ -88,10 +89,11 @@ class Drawn:
 
 
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
-    """OpenRLHF's own single turn, or the trajectories of the user's own agent, whose reward is the group's.
+    """Draws with OpenRLHF's own single turn or with the user's own agent, and scores the group as a whole.
 
-    Under our entry point a rollout gets the expected reward, and the trainer reads A⁺ and A⁻ off extra_logs. Without
-    it, the reward is the net advantage A⁺ + A⁻ (docs/journeys/integration.md). Evaluation is the host's own, graded.
+    Under our entry point a rollout's reward is the expected reward, and the trainer reads A⁺ and A⁻ from extra_logs.
+    Otherwise the reward is the net advantage A⁺ + A⁻ (docs/journeys/integration.md). Rollouts of an evaluation are
+    drawn as the host draws them, and graded by their labels.
     """
 
     def __init__(self) -> None:
@@ -112,9 +114,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         self._model: asyncio.Future[str] | None = None
 
     async def execute(self, **asked: Any) -> HostRollout:
-        """One rollout of what is `asked` (Call), with the host's keys.
+        """One rollout, with the host's keys; `asked` has the fields of Call.
 
-        Raises a RestrainError where its group cannot be scored.
+        Raises a RestrainError where the rollout's group cannot be scored.
         """
         call = Call(**asked)
         row = training_row(call)
@@ -123,7 +125,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return await self._groups.member(call.sampling_params, call.prompt, lambda n: self._group(call, row, n))
 
     async def _group(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
-        """The whole group: evaluation's graded one by one, training's scored as one."""
+        """The whole group. Rollouts of an evaluation are graded one by one; a training group is scored as a whole."""
         drawn = EvaluationDraws.model_construct(temperature=float(call.sampling_params.temperature), n=n)
         if not is_active() and self._unmarked.are_evaluation(call.label, drawn, call.prompt):
             return await all_or_none([self._evaluate(call) for _ in range(n)])
@@ -137,7 +139,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return {**output, "label": label.label, "reward": float(grade.correct), "scores": float(grade.correct)}
 
     async def _draw_evaluated(self, call: Call) -> tuple[HostRollout, str]:
-        """A rollout with the text that is graded; of a trajectory that failed, none."""
+        """A rollout with the text to grade, which is empty where the user's agent failed."""
         if self._agent is None:
             output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
             return output, texts_of([output], call.hf_tokenizer)[0]
@@ -146,7 +148,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return rollout, "" if drawn.error else drawn.text
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
-        """The whole group, scored."""
+        """The whole training group, drawn and scored."""
         if n == 1:
             raise GroupError(
                 f"OpenRLHF drew a single rollout for the prompt {call.prompt[:60]!r}, but a vote needs a group. Set "
@@ -168,9 +170,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         ]
 
     async def _needed(self, call: Call, n: int) -> NeededReference | None:
-        """What the reference must be made with, as far as a rollout actor knows; None where the method reads none.
+        """How the reference must have been made, as far as a rollout actor knows; None where the method reads none.
 
-        Our entry point has compared the model and the template before anything started.
+        The model and the template are missing under our entry point, which compares them before anything starts.
         """
         if not self._method.needs_reference:
             return None
@@ -185,20 +187,20 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         ).by(self._settings.reference_n, self._settings.reference_sampling)
 
     async def _fingerprint(self, engine: Any) -> str:
-        """Of the model that the host's actor loaded, whose path is actor.model_name_or_path; read once."""
+        """The fingerprint of the model that the rollout actor has loaded (actor.model_name_or_path), computed once."""
         if self._model is None:
             # The host's create_vllm_engines names it `model` (trainer/ray/vllm_engine.py).
             self._model = asyncio.ensure_future(asyncio.to_thread(model_fingerprint, str(engine.kwargs["model"])))
         return await asyncio.shield(self._model)
 
     async def _draw(self, call: Call, row: TrainingRow, n: int) -> Drawn:
-        """The n trained rollouts in a single turn, and those of the method's plan where it has one."""
+        """The n trained rollouts, each in a single turn, and all rollouts of the method's plan if it has one."""
         asked = without_text(call.sampling_params)
         if is_active():
-            # For the gap between these and the policy's (hook/policy/experience.py).
+            # The trainer compares these log-probabilities with the policy's (hook/policy/rollout_gap.py).
             asked.logprobs = asked.logprobs or 0
         plan, seed = self._plan(n), row.visit.seed if row.visit else None
-        # A plan's requests have their places in it, and not in the order in which they come.
+        # A plan seeds its own requests, because they do not arrive in the order of their places in the plan.
         engine = GroupEngine(call.llm_engine, seed if plan is None else None)
         planned = None if plan is None else PlannedEngine(engine, plan, seed)
         one = replace(call, sampling_params=asked, llm_engine=planned or engine)
@@ -209,7 +211,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return Drawn(outputs, responses_of(outputs, chains[n:], call.hf_tokenizer), engine.tokens, entropies)
 
     async def _draw_by(self, agent: WrappedAgent, call: Call, row: TrainingRow, n: int) -> Drawn:
-        """As `_draw`, by the user's own agent: a plan's voters are trajectories, too."""
+        """The same as `_draw`, with trajectories of the user's own agent, also for the voters of a plan."""
         plan, seed = self._plan(n), row.visit.seed if row.visit else None
         drawn = await agent.group(vars(call), n if plan is None else plan.voters, seed, log_probs=is_active())
         responses = tuple(GroupResponse(text=each.text, finished=each.finished) for each in drawn)
@@ -217,7 +219,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return Drawn(trained, responses, sum(each.generated for each in drawn), logs=agent_columns(drawn, n))
 
     def _plan(self, n: int) -> RolloutPlan | None:
-        """The method's. Raises ConfigError where it trains on another number of rollouts than n."""
+        """The method's plan. Raises ConfigError where it trains on another number of rollouts than n."""
         plan = self._method.rollouts
         if plan is not None and (reason := other_size(plan, n)):
             raise ConfigError(reason)
@@ -231,11 +233,11 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
 
 def training_row(call: Call) -> TrainingRow | None:
-    """What to train with; None for evaluation.
+    """The training row of a call, or None for an evaluation.
 
-    Under our entry point training prompts are marked. Without it nothing is, a label included:
-    hook/rollout/unmarked_rows.py tells once the group is known. Raises HookNotActiveError where one of the two
-    processes is hooked and the other is not.
+    Our entry point marks training prompts with a TrainingRow. Without it every row counts as training here, and
+    hook/rollout/unmarked_rows.py finds the evaluations once the group is known. Raises HookNotActiveError where only
+    one of the process that read the prompt and this process is hooked.
     """
     if isinstance(call.label, TrainingRow) and is_active():
         return call.label
@@ -248,10 +250,10 @@ def training_row(call: Call) -> TrainingRow | None:
 
 
 def without_text(sampling_params: Any) -> Any:
-    """The same parameters, for tokens alone, which is all that the host reads of a single turn.
+    """The same parameters without detokenization: of a single turn the host only reads the tokens.
 
-    vLLM would turn every token into text as it comes, and each of the most likely ones whose log-probability is asked
-    for: much of a rollout's time. `texts_of` decodes a whole response at once.
+    vLLM would turn every token into text as it is sampled, and every likely token whose log-probability is asked for,
+    which takes much of a rollout's time. `texts_of` decodes a whole response at once.
     """
     asked = deepcopy(sampling_params)
     asked.detokenize = False
@@ -259,16 +261,16 @@ def without_text(sampling_params: Any) -> Any:
 
 
 def texts_of(outputs: Sequence[HostRollout], tokenizer: Any) -> list[str]:
-    """The responses' texts without special tokens."""
+    """The texts of the responses, without special tokens."""
     spans = [(output["observation_tokens"], output["action_ranges"][0]) for output in outputs]
     return [tokenizer.decode(tokens[start:end], skip_special_tokens=True) for tokens, (start, end) in spans]
 
 
 def as_arrays(rollout: HostRollout) -> HostRollout:
-    """The same rollout with its tokens, and their log-probabilities, each in an array.
+    """The same rollout, with its tokens and their log-probabilities as arrays.
 
-    The trainer makes a tensor of both (trainer/ppo_utils/samples_generator.py). Of a list that is a loop over Python's
-    numbers, in the one process to which all rollouts come; of an array it is a copy, with the same values.
+    The trainer, to which all rollouts come, makes a tensor of both (trainer/ppo_utils/samples_generator.py). From an
+    array that is a copy; from a list it is a loop over Python's numbers.
     """
     log_probs = rollout["rollout_log_probs"]
     return {
@@ -279,7 +281,7 @@ def as_arrays(rollout: HostRollout) -> HostRollout:
 
 
 def responses_of(outputs: Sequence[HostRollout], voting: Sequence[Chain], tokenizer: Any) -> tuple[GroupResponse, ...]:
-    """The trained rollouts first, then those of the plan that only vote."""
+    """The responses of the trained rollouts, then those of the plan's rollouts that only vote."""
     decode = partial(tokenizer.decode, skip_special_tokens=True)
     texts = [*texts_of(outputs, tokenizer), *(decode(list(chain.tokens)) for chain in voting)]
     cut = [*(output["truncated"] for output in outputs), *(chain.is_truncated for chain in voting)]
@@ -287,7 +289,7 @@ def responses_of(outputs: Sequence[HostRollout], voting: Sequence[Chain], tokeni
 
 
 def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
-    """The group as it is scored."""
+    """The group in the form that the scorer reads."""
     own = None if row.row is None else dict(row.row)
     return GroupRequest(
         prompt=call.prompt, responses=drawn.responses, gold=row.gold, entropies=drawn.entropies, row=own
@@ -295,10 +297,11 @@ def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
 
 
 def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, drawn: Drawn) -> list[dict[str, float]]:
-    """The numbers that each trained rollout carries: its agent's, its own, and its group's.
+    """The numbers that each trained rollout carries: those of the user's agent, its own, and the group's.
 
-    The hooked trainer takes the group's from the first rollout, and so the others do not carry them: the host makes a
-    tensor of every number. Without the hook every rollout carries them, because the host wants the same names in all.
+    The hooked trainer reads the group's numbers from the first rollout, so the others do not carry them: the host makes
+    a tensor of every number. Without the hook every rollout carries them, because the host needs the same names in all
+    rollouts.
     """
     place = {} if row.visit is None else {PLACE: row.visit.place}
     scored = columns(request, score)

@@ -1,4 +1,4 @@
-"""`python -m restrain_openrlhf.hook.train_ppo_ray FLAGS`: OpenRLHF's train_ppo_ray, same flags, with RESTRAIN on.
+"""`python -m restrain_openrlhf.hook.train_ppo_ray FLAGS`: OpenRLHF's train_ppo_ray with RESTRAIN on, and its flags.
 
 Add `--restrain.config FILE`, a YAML file with `method:` and, where the method needs one, `reference:`.
 """
@@ -31,12 +31,12 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.records.contents import claim_checkpoints
 
-# As openrlhf/cli/train_ppo_ray.py sets them when it starts Ray itself.
+# openrlhf/cli/train_ppo_ray.py sets these variables when it starts Ray itself.
 HOST_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run the command line; an error of ours ends it with one line and status 2."""
+    """Run the command line. One of our own errors ends it with its message."""
     try:
         check_version()
         ours, host_words = split_words(sys.argv[1:] if words is None else words)
@@ -52,14 +52,14 @@ def main(words: Sequence[str] | None = None) -> None:
 
 @dataclass(frozen=True)
 class OurWords:
-    """The file of our configuration, and whether the process that started this one has checked the run."""
+    """Our configuration file, and whether the process that started this one has already checked the run."""
 
     config: Path
     is_checked: bool
 
 
 def split_words(words: Sequence[str]) -> tuple[OurWords, list[str]]:
-    """Our own words and the host's."""
+    """Our own part of the command line, and the host's words."""
     parser = argparse.ArgumentParser(prog="python -m restrain_openrlhf.hook.train_ppo_ray", allow_abbrev=False)
     parser.add_argument("--restrain.config", dest="config", required=True, help="YAML file with `method:`")
     parser.add_argument(CHECKED, dest="is_checked", action="store_true", help=argparse.SUPPRESS)
@@ -70,7 +70,7 @@ def split_words(words: Sequence[str]) -> tuple[OurWords, list[str]]:
 def run(config: HookConfig, flags: dict[str, Any], device: Device, host_words: Sequence[str]) -> None:
     """Start Ray with the hook in every worker, and run the host's program; `flags` are those of `host_words`.
 
-    All of it has been checked (hook/launch/preflight.py: check_run).
+    Everything must have been checked (hook/launch/preflight.py: check_run).
     """
     os.environ.update(to_environment(config))
     drop_unfinished(flags)
@@ -85,39 +85,39 @@ def run(config: HookConfig, flags: dict[str, Any], device: Device, host_words: S
 
 
 def agent_flag() -> dict[str, object]:
-    """Where the host finds the executor that draws and scores groups."""
+    """The flag that names the file of the agent that draws and scores groups."""
     return {"train.agent_func_path": str(agent_path())}
 
 
 def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[str]:
-    """The flags that the command line does not set already, in full or by the beginning of a name, as words."""
+    """The words for flags that the command line sets neither by their name nor by the beginning of it."""
     given = tuple(word.split("=", 1)[0] for word in host_words if word.startswith("--") and len(word) > len("--"))
     is_given = {name: any(f"--{name}".startswith(word) for word in given) for name in flags}
     return to_arguments({name: value for name, value in flags.items() if not is_given[name]})
 
 
 def start_ray(device: Device, gpus: int) -> None:
-    """Join the cluster that RAY_ADDRESS names, or start one here; every worker will be hooked.
+    """Join the cluster that RAY_ADDRESS names, or start one here. Every worker will be hooked.
 
-    Without GPUs, a cluster started here gets as many logical ones as the layout needs.
+    On a machine without GPUs, a cluster that is started here gets the logical GPUs that the layout needs.
     """
     environment = {**HOST_ENVIRONMENT, **device.environment}
     environment |= {name: os.environ[name] for name in (*HOST_ENVIRONMENT, VARIABLE) if name in os.environ}
     os.environ.update(environment)
-    # A submitted job has a runtime environment of its own; ours must be added to it, not refused.
+    # A submitted job has a runtime environment of its own. This makes Ray add ours to it instead of refusing ours.
     _refuse_other_setup(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     runtime_env = {"env_vars": environment, "worker_process_setup_hook": SETUP_HOOK}
     if os.environ.get("RAY_ADDRESS") or device.has_gpus:
         ray.init(runtime_env=runtime_env)
     else:
-        # One CPU per GPU bundle, and one for each of the host's controllers.
+        # One CPU for each GPU bundle, and one for each of the host's controllers.
         ray.init("local", runtime_env=runtime_env, num_gpus=gpus, num_cpus=gpus + 4, include_dashboard=False)
     refuse_shortage(gpus, ray.cluster_resources().get("GPU", 0))
 
 
 def _refuse_other_setup(job: str) -> None:
-    """Raises ConfigError where a submitted job has a set-up function, which ours would silently replace."""
+    """Raises ConfigError where a submitted job has its own set-up function, which ours would silently replace."""
     other = json.loads(job).get("runtime_env", {}).get("worker_process_setup_hook", SETUP_HOOK)
     if other != SETUP_HOOK:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The GPUs of a Ray cluster: counted, and too few of them refused, or waited for.
+"""Counts the GPUs of a Ray cluster, and refuses too few of them or waits for more.
 
 `python -m restrain_openrlhf.hook.wait_for_gpus N` waits until the cluster that RAY_ADDRESS names has N.
 """
@@ -14,7 +14,7 @@ POLL_SECONDS = 5
 
 
 def cluster_gpus() -> float:
-    """GPUs of all its nodes. Joins the cluster and leaves it again."""
+    """The number of GPUs of all nodes. Joins the cluster and leaves it again."""
     import ray  # noqa: PLC0415 - a study that starts Ray itself can be checked without it
 
     ray.init(log_to_driver=False)
@@ -39,9 +39,9 @@ def wait_for_gpus(
     patience: float = PATIENCE_SECONDS,
     poll: float = POLL_SECONDS,
 ) -> None:
-    """Return once they are there; the nodes of a cluster start at different times.
+    """Return once the cluster has `needed` GPUs; its nodes may start at different times.
 
-    Raises RunError where they are not after `patience` seconds, or where the cluster does not answer until then.
+    Raises RunError where it does not have them, or does not answer, within `patience` seconds.
     """
     end = time.monotonic() + patience
     while True:

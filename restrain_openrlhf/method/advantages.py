@@ -18,7 +18,7 @@ def population_std(counts: Floats, n: int) -> Floats:
 
 
 def unbiased_std(counts: Floats, n: int) -> Floats:
-    """As torch's default: the population's times sqrt(n / (n − 1)), shape (m,). A single rollout has none: 0."""
+    """The population's times sqrt(n / (n − 1)), torch's default; shape (m,), and 0 where n is 1."""
     return population_std(counts, n) * (np.sqrt(n / (n - 1)) if n > 1 else 0.0)
 
 
@@ -40,7 +40,7 @@ def advantage_pair(votes: Votes, weights: Floats, std: Std, eps: float) -> Advan
 
 
 def _sum_of_others(values: Floats) -> Floats:
-    """For each j the sum over l ≠ j, from both sides, so that no small term is lost to a large one."""
+    """For each j the sum over l ≠ j. Adding up from both sides loses no small term, as total − value would."""
     before = np.concatenate([[0.0], np.cumsum(values)[:-1]]) if values.size else values
     after = np.concatenate([np.cumsum(values[::-1])[::-1][1:], [0.0]]) if values.size else values
     total: Floats = before + after

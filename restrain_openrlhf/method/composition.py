@@ -10,7 +10,8 @@ from restrain_openrlhf.method.rollout_plans import RolloutPlan
 from restrain_openrlhf.method.types import Classes, Facts, Floats, GroupScore, PromptFacts, Votes, count_votes
 
 NO_FACTS = PromptFacts()
-# From the frozen model's majority share of every prompt to the places of those that are trained on, in order.
+# Takes the frozen model's majority share of every prompt, and returns the positions of the prompts to train on,
+# ascending.
 Selection = Callable[[Sequence[float]], list[int]]
 
 
@@ -19,19 +20,19 @@ class MethodPart:
 
     @property
     def reads(self) -> Facts:
-        """The facts that it reads: none, where a part does not say."""
+        """Names of the facts that this part reads; none unless the part says otherwise."""
         return frozenset()
 
 
 class LabelWeighting(MethodPart, ABC):
-    """From a group's votes to its label weights, shape (m,): they sum to 1, or are all 0 where no label is believed."""
+    """Turns a group's votes into label weights, shape (m,). They sum to 1, or are all 0 where no label is believed."""
 
     @abstractmethod
     def __call__(self, votes: Votes, facts: PromptFacts) -> Floats: ...
 
 
 class Transform(MethodPart, ABC):
-    """From one group's score to another: what changes advantages after the label weights."""
+    """Turns a group's score into another one, after the label weights have given the advantages."""
 
     @abstractmethod
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore: ...
@@ -39,9 +40,10 @@ class Transform(MethodPart, ABC):
 
 @dataclass(frozen=True)
 class Method:
-    """A composition; `transforms` are applied in order.
+    """A label weighting, and the transforms that follow it in order.
 
-    `rollouts` is None for plain independent sampling, as many as are asked for; `selection` None for every prompt.
+    `rollouts` is None where the host draws independent rollouts, as many as its flags say. `selection` is None where
+    every prompt is trained on.
     """
 
     name: str
@@ -83,7 +85,10 @@ class Method:
         return score
 
     def _told(self, part: MethodPart, facts: PromptFacts) -> PromptFacts:
-        """What the part reads. Raises ReferencePassError where that is the frozen model's vote, and there is none."""
+        """The facts that the part reads.
+
+        Raises ReferencePassError where it reads the frozen model's vote and finds none.
+        """
         if "reference" in part.reads and facts.reference is None:
             raise ReferencePassError(
                 f"The method {self.name!r} reads the frozen model's vote, but there is none for this prompt. Make a "

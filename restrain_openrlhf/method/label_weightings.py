@@ -1,4 +1,4 @@
-"""Label weightings that several methods share or that need no formula: every label, the majority, one given label.
+"""Label weightings that need no formula of their own: all labels alike, the majority, or one label that is given.
 
 A new weighting is one class here or beside its method, and one line in the method that offers it.
 """
@@ -25,7 +25,10 @@ class Uniform(LabelWeighting):
 
 @dataclass(frozen=True)
 class Majority(LabelWeighting):
-    """The most common label of the group, as in TTRL. Of tied labels the first to appear wins, or they split it."""
+    """All weight on the group's most common label, as in TTRL.
+
+    Of tied labels the first wins, or all share the weight.
+    """
 
     ties: Ties = "first"
 
@@ -36,7 +39,7 @@ class Majority(LabelWeighting):
 
 @dataclass(frozen=True)
 class GoldLabel(LabelWeighting):
-    """The gold label: the supervised upper bound."""
+    """All weight on the gold label: the supervised upper bound."""
 
     reads = frozenset({"gold_class"})
 
@@ -46,7 +49,7 @@ class GoldLabel(LabelWeighting):
 
 @dataclass(frozen=True)
 class StoredLabel(LabelWeighting):
-    """The label stored by the offline pass (SRT, offline)."""
+    """All weight on the label that the offline pass stored (offline SRT)."""
 
     reads = frozenset({"reference", "stored_class"})
 
@@ -55,7 +58,7 @@ class StoredLabel(LabelWeighting):
 
 
 def _known(votes: Votes, label: int | None) -> list[int]:
-    """The label, or nothing for None. Raises GroupError for a class the group does not have."""
+    """The label as a list, empty for None. Raises GroupError for a class that the group does not have."""
     if label is not None and not 0 <= label < len(votes.counts):
         raise GroupError(
             f"The pseudo-label is class {label}, but the group has only classes 0 to {len(votes.counts) - 1}. Give "

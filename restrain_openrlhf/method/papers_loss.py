@@ -34,9 +34,10 @@ def advantages_by_label(classes: Sequence[int | None], eps: float = 1e-6, ddof: 
 
 @dataclass(frozen=True)
 class PapersLoss:
-    """The loss of several groups of n rollouts, each with its u_x; `net_advantage` and `weighs_kl` are for wrong ones.
+    """The loss of several groups of n rollouts, each group with its u_x.
 
-    With `net_advantage` labels are summed before the clip; without `weighs_kl`, u_x is left out of the KL term.
+    Two switches make it wrong on purpose, for checks that must notice: `net_advantage` sums the labels before the clip,
+    and without `weighs_kl` the KL term lacks u_x.
     """
 
     groups: Sequence[Sequence[int | None]]
@@ -71,7 +72,7 @@ class PapersLoss:
         return -(ratio * advantage).minimum(ratio.clamp(1 - self.clip, 1 + self.clip) * advantage)
 
     def _terms(self) -> list[tuple[float, list[tuple[float, float]]]]:
-        """Of each rollout u_x, and w_j and A_ij for every label j of its group; A = −δ where M < κ (eq. 4)."""
+        """For each rollout: u_x, and a pair (w_j, A_ij) for every label j of its group. A is −δ where M < κ (eq. 4)."""
         terms: list[tuple[float, list[tuple[float, float]]]] = []
         for classes, u_x in zip(self.groups, self.prompt_weights, strict=True):
             advantages = advantages_by_label(classes)

@@ -1,4 +1,4 @@
-"""Named choices that packages may add to: registered under their `name`, found by it, and parsed strictly."""
+"""Choices that a configuration makes by name, and to which installed packages may add: registered, found and parsed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,10 +15,11 @@ Registered = TypeVar("Registered", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Registry(Mapping[str, type[Choice]], Generic[Choice]):
-    """Classes by the default of their field `name`.
+    """Settings classes, each registered under the default of its field `name`.
 
-    `block` is the configuration's block that chooses one, `noun` what one is called in messages, and `group` the entry
-    points under which an installed package names its modules. Every process loads those, Ray's workers included.
+    `block` is the configuration's key that chooses one, and `noun` what messages call it. `group` is the group of entry
+    points in which an installed package names its modules; every process loads these, Ray's workers included. `example`
+    is the name that an error suggests.
     """
 
     block: str
@@ -37,7 +38,7 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
         return len(self.classes)
 
     def register(self, chosen: type[Registered]) -> type[Registered]:
-        """Class decorator. Raises ConfigError where the class states no name, or another has it."""
+        """Register a settings class; a decorator. Raises ConfigError where it has no name, or one that is taken."""
         name = chosen.model_fields["name"]
         if name.is_required():
             raise ConfigError(
@@ -51,7 +52,7 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
         return chosen
 
     def parse(self, block: Mapping[str, Any]) -> Choice:
-        """The choice that a block names. Raises ConfigError naming the key, what was found, and the fix."""
+        """The settings that a block gives. Raises ConfigError naming the key, what was found, and the fix."""
         if not isinstance(block, Mapping):
             raise self._no_block(block)
         name, chosen = self._named(block.get("name"))
@@ -71,7 +72,7 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
         return tuple(self.classes[name].model_fields) if isinstance(name, str) and name in self.classes else ()
 
     def of_field(self, value: Any) -> Any:
-        """For a pydantic field that holds any choice: an instance stays, a block is parsed."""
+        """The settings for a pydantic field: those that are settings already stay, and a block is parsed."""
         return value if isinstance(value, BaseModel) else self.parse(value)
 
     def _no_block(self, value: object) -> ConfigError:
@@ -92,7 +93,10 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
         return name, self.classes[name]
 
     def load_installed_packages(self) -> None:
-        """Their modules register their choices. Raises ConfigError naming one that does not load."""
+        """Import the modules that entry points name; they register their choices.
+
+        Raises ConfigError naming one that fails.
+        """
         for plugin in entry_points(group=self.group):
             try:
                 plugin.load()
@@ -104,7 +108,10 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
 
 
 def _explain(error: ValidationError, block: Mapping[str, Any]) -> str:
-    """The first wrong key, everything it could be, and what was given; an error of the whole block as it is."""
+    """What is wrong with the first wrong key, everything it could be, and what was given.
+
+    An error that names no key is about the whole block.
+    """
     first, *_ = problems = error.errors()
     if not first["loc"]:
         return f"{first['msg']}.".replace("Value error, ", "")

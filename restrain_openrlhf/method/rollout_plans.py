@@ -9,9 +9,9 @@ from itertools import cycle, islice
 
 @dataclass(frozen=True)
 class Chain:
-    """T response tokens, with the policy's log-probability of each in nats.
+    """T tokens of a response, and the policy's log-probability of each in nats.
 
-    `entropies` are the policy's at each token, in nats; empty where they were not asked for.
+    `entropies` are those of the policy's distribution at each token, in nats, and empty where they were not asked for.
     """
 
     tokens: tuple[int, ...]
@@ -21,7 +21,7 @@ class Chain:
 
     @property
     def mean_entropy(self) -> float:
-        """H_i: the mean over the response's tokens, in nats; 0 for an empty response."""
+        """H_i, the mean entropy of the response's tokens in nats; 0 for an empty response."""
         return sum(self.entropies) / len(self.entropies) if self.entropies else 0.0
 
     @property
@@ -29,7 +29,7 @@ class Chain:
         return self.finish_reason == "length"
 
     def upto(self, length: int) -> "Chain":
-        """Its first `length` tokens, unfinished."""
+        """The first `length` tokens, as an unfinished chain."""
         return Chain(self.tokens[:length], None, self.log_probs[:length], self.entropies[:length])
 
     def then(self, rest: "Chain") -> "Chain":
@@ -43,39 +43,39 @@ class Chain:
 
 
 def token_entropy(log_probs: Sequence[float]) -> float:
-    """H = −sum p log p in nats, from the k most likely tokens (log-probabilities, nats).
+    """H = −sum p log p in nats, computed from the log-probabilities of the k most likely tokens.
 
-    The tokens that are not given count as one token with the probability that is left, so that H is never above the
-    exact value and is the exact one where k covers the vocabulary.
+    All other tokens count as one token with the probability that is left. So H is never above the exact value, and
+    equals it where k covers the vocabulary.
     """
     probabilities = [math.exp(value) for value in log_probs]
     rest = max(0.0, 1.0 - sum(probabilities))
     return sum(-p * math.log(p) for p in (*probabilities, rest) if p > 0)
 
 
-# Samples a continuation of the prompt and these response tokens, to its end. The second argument is the rollout's place
-# among all that the plan draws for the prompt.
+# Samples the response on from these tokens to its end. The second argument is the rollout's place among all that the
+# plan draws for the prompt, which seeds it.
 Continue = Callable[[Sequence[int], int], Awaitable[Chain]]
 
 
 @dataclass(frozen=True)
 class Independent:
-    """`voters` samples of the prompt, all alike; the first `trained` are trained on (TTRL: 64 vote, 32 are)."""
+    """`voters` independent rollouts, of which the first `trained` are trained on (TTRL: 64 vote, 32 are trained on)."""
 
     voters: int
     trained: int
     top_k: int | None = None
 
     async def draw(self, continue_from: Continue) -> list[Chain]:
-        """All samples at once."""
+        """All rollouts, drawn at the same time."""
         return list(await asyncio.gather(*[continue_from((), place) for place in range(self.voters)]))
 
 
 @dataclass(frozen=True)
 class EntropyTrees:
-    """ETTRL's M trees (ETMR): a full chain each, N forks at its tokens of highest entropy, B branches per fork.
+    """ETTRL's M trees (ETMR). Each is a full chain, N forks at its tokens of highest entropy, and B branches per fork.
 
-    The token at a fork is sampled again from the same distribution, so that a branch may repeat the chain's.
+    The token at a fork is sampled again from the same distribution, so a branch may begin with the chain's own token.
     """
 
     trees: int
@@ -85,7 +85,7 @@ class EntropyTrees:
 
     @property
     def voters(self) -> int:
-        """M (1 + B · N): every leaf votes."""
+        """M (1 + B · N) rollouts: every leaf votes."""
         return self.trees * self._leaves
 
     @property
@@ -100,7 +100,7 @@ class EntropyTrees:
 
     @property
     def _leaves(self) -> int:
-        """Of one tree."""
+        """Leaves of one tree: the full chain, and the branches of every fork."""
         return 1 + self.branches * self.forks
 
     async def _tree(self, continue_from: Continue, place: int) -> list[Chain]:
@@ -114,12 +114,13 @@ class EntropyTrees:
     def fork_positions(self, chain: Chain) -> list[int]:
         """The N positions of highest entropy, highest first; ties go to the earlier one.
 
-        A chain with fewer positions is forked there again, so that a group always has M (1 + B · N) leaves.
+        A chain with fewer tokens is forked at the same positions again, so that a group always has M (1 + B · N)
+        leaves.
         """
         ranked = sorted(range(len(chain.tokens)), key=lambda t: (-chain.entropies[t], t))
         return list(islice(cycle(ranked[: self.forks] or [0]), self.forks))
 
 
-# How the rollouts of one prompt are drawn; the first `trained` of `voters` are trained on. `top_k` is how many of the
-# most likely tokens are read at each position; None: no probabilities.
+# How the rollouts of one prompt are drawn. The first `trained` of the `voters` are trained on. `top_k` is how many of
+# the most likely tokens give a position's entropy; None where no entropies are needed.
 RolloutPlan = Independent | EntropyTrees

@@ -1,4 +1,4 @@
-"""Settings of methods: what all share, the registry by name, and the way from a `method:` block to a method."""
+"""The settings of methods: those that all share, their registry, and how a `method:` block becomes a method."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -30,9 +30,10 @@ def _no_truth_value(value: object) -> object:
     return value
 
 
-# A number, also as text (YAML reads 1e-6 as text); true and false are none.
+# A number, or its text, because YAML reads 1e-6 as text. Python takes true and false for 1 and 0; here they are
+# refused.
 Number = Annotated[float, BeforeValidator(_no_truth_value)]
-# One that is finite and not negative.
+# A finite number that is not negative.
 Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -53,7 +54,7 @@ class PenalizeMissing(Transform):
 
 
 class CommonSettings(BaseModel, ABC):
-    """Settings that every method has. `std` and `eps` are those of the group's reward normalisation."""
+    """The settings that every method has. `std` and `eps` normalise the rewards of a group (eq. 2)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
@@ -74,7 +75,7 @@ class CommonSettings(BaseModel, ABC):
 
     @abstractmethod
     def build(self) -> Method:
-        """The method with these settings; `compose` makes it from parts."""
+        """The method with these settings. Implementations put it together with `compose`."""
 
     def compose(
         self,
@@ -83,7 +84,7 @@ class CommonSettings(BaseModel, ABC):
         rollouts: RolloutPlan | None = None,
         selection: Selection | None = None,
     ) -> Method:
-        """A method of these parts, with the settings that all share: missing answers, standard deviation, epsilon."""
+        """A method of these parts. The settings that all methods share are applied here."""
         penalties = (PenalizeMissing(self.delta),) if self.missing == "penalize" else ()
         return Method(
             name=self.name,
@@ -96,12 +97,12 @@ class CommonSettings(BaseModel, ABC):
         )
 
     def changed(self) -> set[str]:
-        """Keys that differ from the default; not the keys given, because settings once written out give all."""
+        """Keys whose value is not the default. Which keys were given says less: a saved file gives all of them."""
         return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
 
 
 class OneLabelSettings(CommonSettings):
-    """A method with one pseudo-label: a delta without `missing: penalize` is refused, as it would have no effect."""
+    """Settings of a method with one pseudo-label, where `delta` has an effect only with `missing: penalize`."""
 
     @field_validator("delta")
     @classmethod
@@ -119,7 +120,7 @@ setting_names = METHODS.setting_names
 
 
 def build(settings: CommonSettings) -> Method:
-    """The method with these settings: one for all that are equal, so that a process builds its own once.
+    """The method with these settings, built once in a process.
 
     Raises ConfigError for anything but settings.
     """
@@ -136,5 +137,5 @@ def _built(settings: CommonSettings) -> Method:
     return settings.build()
 
 
-# A field of this type holds any method's settings, keeps its own keys when written, and is parsed strictly.
+# The type of a pydantic field that holds the settings of any method, and writes out all of their keys.
 MethodSettings = Annotated[SerializeAsAny[CommonSettings], BeforeValidator(METHODS.of_field)]

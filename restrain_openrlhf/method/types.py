@@ -18,9 +18,11 @@ Classes = Sequence[int | None]
 
 @dataclass(frozen=True)
 class Votes:
-    """One group's answers as classes: `classes[i]` is rollout i's label (None: missing), `counts[j]` is c_j.
+    """One group's answers as classes.
 
-    A count may be 0 in a part of a group.
+    `classes[i]` is the label of rollout i, None if the rollout has no answer, and `counts[j]` is c_j.
+
+    In a part of a group (`first`) a count may be 0.
     """
 
     classes: tuple[int | None, ...]
@@ -48,7 +50,7 @@ class Votes:
 
     @property
     def effective_labels(self) -> float:
-        """Exponential of the entropy of the labels' shares of the answers given: m if all are equal, 0 if none."""
+        """exp of the entropy of the labels' shares: m where all are equally common, 0 where no rollout answered."""
         if not self.counts:
             return 0.0
         p = np.array([count for count in self.counts if count]) / sum(self.counts)
@@ -61,9 +63,9 @@ class Votes:
 
 
 def count_votes(classes: Classes) -> Votes:
-    """Votes of n classes; labels are numbered 0..m-1. A missing answer is no label, but its rollout stays in n.
+    """Counts the votes of n rollouts. Labels are 0 to m − 1; a missing answer (None) is no label, but counts in n.
 
-    Raises GroupError for a group without rollouts, and for labels that are not exactly 0..m-1.
+    Raises GroupError for a group without rollouts, and where a number from 0 to m − 1 is not used.
     """
     if not classes:
         raise GroupError("A group has no rollouts, so there is nothing to vote on. Leave the prompt out.")
@@ -78,7 +80,7 @@ def count_votes(classes: Classes) -> Votes:
 
 @dataclass(frozen=True)
 class ReferenceVote:
-    """The frozen model's vote on a prompt: c_ref of n_ref rollouts.
+    """The frozen model's vote on a prompt: its majority has c_ref of n_ref rollouts.
 
     Raises ReferencePassError where the majority is not between 0 and n_ref, or n_ref is 0.
     """
@@ -105,9 +107,9 @@ Facts = frozenset[Literal["reference", "stored_class", "gold_class", "entropies"
 
 @dataclass(frozen=True)
 class PromptFacts:
-    """What is known of a prompt besides its rollouts; classes are those of the group at hand.
+    """What is known of a prompt besides the votes. Both classes are numbers of classes of the group at hand.
 
-    `entropies` is H_i, the mean token entropy of each rollout in nats, where the rollouts were drawn with it.
+    `entropies` holds H_i, the mean token entropy of each rollout in nats, where the rollouts were drawn with entropies.
     """
 
     reference: ReferenceVote | None = None
@@ -133,7 +135,7 @@ class AdvantagePair:
         return self.positive + self.negative
 
     def times(self, factors: float | Floats) -> "AdvantagePair":
-        """All advantages times one factor, or each rollout's times its own, (n,); a negative one swaps A⁺ and A⁻."""
+        """All advantages times one factor, or each rollout's times its own (n,). A negative factor swaps A⁺ and A⁻."""
         one, other, swapped = self.positive * factors, self.negative * factors, np.less(factors, 0)
         return AdvantagePair(np.where(swapped, other, one), np.where(swapped, one, other))
 
@@ -144,12 +146,14 @@ class AdvantagePair:
 
 @dataclass(frozen=True)
 class GroupScore:
-    """A method's result for one group. All rollouts vote; the first n of them are trained on (mostly all).
+    """A method's result for one group. All rollouts vote, and the first n of them are trained on; mostly, n is all.
 
-    `label_weights` is w_j (m,), `rewards` the expected reward of each trained rollout (n,), `prompt_weight` u_x
-    (already in the pair), `kl_weight` what the KL term of this prompt is multiplied by. The method knows classes; the
-    scorer adds the `answers` of all rollouts, the key of each label's answer (m,), that of the majority's, and how many
-    answers latex2sympy2 took too long over (`residual_timeouts`) or its process died at.
+    `label_weights` is w_j (m,), and `rewards` the expected reward of each trained rollout (n,). `prompt_weight` is u_x,
+    by which the pair is already multiplied; `kl_weight` is the factor of this prompt's KL term.
+
+    The method knows only classes, so the scorer adds the rest: the `answers` of all rollouts, the key of each label's
+    answer (m,), and the key of the majority's answer. `residual_timeouts` and `residual_deaths` count the answers over
+    which latex2sympy2 took too long, or at which its process died.
     """
 
     votes: Votes

@@ -1,4 +1,4 @@
-"""Scores one prompt's group of rollouts: texts to answers to classes, what is known of the prompt, then the method."""
+"""Scores one prompt's group of rollouts: texts become answers, answers become classes, and the method scores these."""
 
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_group, score_whole_group
 

@@ -1,4 +1,4 @@
-"""The votes as a library: `score(responses)` in a notebook or in any trainer, and its rows for pandas."""
+"""The votes as a library: `score(responses)` for a notebook or any trainer, with rows for pandas."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
-# u_x is 1 unless somebody asks for another: it needs the frozen model's votes, which a notebook does not have.
+# u_x is 1 by default, because a notebook seldom has the frozen model's votes, which u_x is computed from.
 UNWEIGHTED: Mapping[str, Any] = MappingProxyType({"name": "restrain", "prompt_weight": "none"})
 
 
@@ -26,9 +26,9 @@ class ScoredGroups(tuple[GroupScore, ...]):
     __slots__ = ()
 
     def to_records(self) -> list[dict[str, Any]]:
-        """A row of plain values for each rollout: `pandas.DataFrame(score(responses).to_records())`.
+        """One row of plain values for each rollout: `pandas.DataFrame(score(responses).to_records())`.
 
-        `advantage` is A⁺ + A⁻. A rollout that votes and is not trained on has None for its reward and advantages.
+        `advantage` is A⁺ + A⁻. A rollout that votes but is not trained on has None for its reward and advantages.
         """
         return [row for number, group in enumerate(self) for row in _rows(number, group)]
 
@@ -67,14 +67,16 @@ def score(
 ) -> ScoredGroups:
     """Score the n responses to one prompt, or a list of such groups: answers, votes, label weights, advantages.
 
-    `method` and `answers` are a name or a block of settings, as in a configuration file. `reference` is an offline
-    pass; its rows are found by `prompts`, as the policy sees them. A truncated response has no answer. `columns` are
-    what the kind of answer reads of a prompt's row, such as options. All but the first have an entry for each group.
-    An array, a tensor or a column of a table will do for any list.
+    `method` and `answers` are a name or a block of settings, as in a configuration file. `reference` is the result of
+    an offline pass; its rows are found by `prompts`, which must be the texts that the policy sees. A response marked in
+    `truncated` has no answer. `columns` holds what the kind of answer reads from a prompt's row, such as options.
 
-    Warns (UserWarning) where more than 20 % of the responses have no answer, with the ends of some.
+    `truncated` has the shape of `responses`; `prompts`, `gold` and `columns` have one entry for each group. Any list
+    may be an array, a tensor or a column of a table.
 
-    Raises ConfigError for a wrong method or kind, DataError for other shapes or types, and what GroupScorer raises.
+    Warns (UserWarning) where more than 20 % of the responses have no answer, and quotes the ends of some.
+
+    Raises ConfigError for a wrong method or kind, DataError for wrong shapes or types, and what GroupScorer raises.
     """
     texts, is_one = _groups("responses", responses, str, "texts")
     whole = [[False] * len(group) for group in texts]
@@ -121,7 +123,7 @@ def group_of(
     gold: str | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> GroupRequest:
-    """One prompt's rollouts, as the scorer takes them."""
+    """One prompt's rollouts in the form that the scorer reads."""
     rollouts = tuple(GroupResponse(text=text, finished=not cut) for text, cut in zip(texts, truncated, strict=True))
     own = scorer.kind.graded_row if scorer.method.reads_gold else scorer.kind.row
     row = None if columns is None else dict(own(prompt or "", columns))
@@ -133,7 +135,7 @@ def _block(word: Any) -> Any:
 
 
 def _groups(name: str, given: Any, kind: type, called: str) -> tuple[list[list[Any]], bool]:
-    """The groups, and whether one was given without a list around it. Raises DataError for anything else."""
+    """The groups, and whether a single group was given without a list around it. Raises DataError for anything else."""
     outer = _listed(name, given, called)
     is_one = bool(outer) and isinstance(outer[0], kind)
     groups = [outer] if is_one else [_listed(f"{name}[{place}]", group, called) for place, group in enumerate(outer)]
@@ -159,12 +161,12 @@ def _listed(name: str, given: Any, called: str) -> list[Any]:
 
 
 def _plain(given: Any) -> Any:
-    """Python's own values of an array, a tensor or a column of a table; anything else as it is."""
+    """Python's own values for an array, a tensor or a column of a table; anything else unchanged."""
     return given.tolist() if hasattr(given, "tolist") else given
 
 
 def _each(name: str, given: Any, kind: type, is_one: bool, count: int) -> list[Any]:
-    """A value for each group. Raises DataError where there are more or fewer, or of another type."""
+    """One value for each group. Raises DataError for another number of values, and for values of another type."""
     if given is None:
         return [None] * count
     plain = _plain(given)

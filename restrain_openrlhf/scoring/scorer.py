@@ -1,11 +1,14 @@
-"""The scorer of a run or a service: a method with the offline pass that it may need, and what a group comes to."""
+"""The scorer of a run or a service: it turns the answers of one group into the group's score, in a thread if asked."""
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.answers.kind import number_classes
-from restrain_openrlhf.answers.residual import RESIDUAL
+from restrain_openrlhf.answers.residual import RESIDUAL, NotQuickError
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.method import GroupScore, Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.reference import Reference, ReferenceRow
@@ -13,15 +16,18 @@ from restrain_openrlhf.reference.checks import refuse_other_kind
 from restrain_openrlhf.reference.prompt_rows import PromptRows
 from restrain_openrlhf.scoring.wire import GroupRequest
 
-# A class of its own, before classes are numbered.
+# The class of all right answers, until the classes are numbered again.
 RIGHT = -1
+T = TypeVar("T")
+# Groups that need latex2sympy2 wait for its one process in threads of their own, so that no other group waits for them.
+_SLOW = ThreadPoolExecutor(4, thread_name_prefix="latex2sympy2")
 
 
 @dataclass(frozen=True)
 class GroupScorer:
-    """A method together with the offline pass it may need, and the kind of answer that votes are made of.
+    """A method, the offline pass that it may need, and the kind of answer that the votes are about.
 
-    `rows` are the prompts' own data, for groups that come without them.
+    `rows` holds the prompts' own data, for groups that come without a row.
 
     Raises ReferencePassError when the method needs a reference and there is none, or one of another kind of answer;
     GraderError where a package that the kind of answer needs is missing.
@@ -50,19 +56,21 @@ class GroupScorer:
         entropies: tuple[float, ...] | None = None,
         row: Row | None = None,
     ) -> GroupScore:
-        """The group's score; `prompt` is the text the policy saw, `answers` the final answers (None: missing).
+        """The group's score. `prompt` is the text that the policy saw, `answers` the final answers (None: missing).
 
-        Pure but for the processes of the kind of answer (latex2sympy2's, programs'); call it from a thread, it may take
-        seconds. Gold reaches the method only if it says that it reads gold. Raises a RestrainError where the group
-        cannot be scored: another size than the method draws, a prompt that the reference lacks, no gold for a method
-        that reads it, a row without what the kind of answer needs, or latex2sympy2 does not work.
+        A kind of answer may start processes (latex2sympy2, programs in a sandbox) and take seconds, so call this from a
+        thread; otherwise it is pure. Gold reaches the method only if the method says that it reads gold.
+
+        Raises a RestrainError where the group cannot be scored: it has another size than the method draws, the
+        reference lacks the prompt, a method that reads gold finds none, the row lacks what the kind of answer needs, or
+        latex2sympy2 does not work.
         """
         timeouts, deaths = RESIDUAL.here.timed_out, RESIDUAL.here.died
         known, reference = self.row_of(prompt) if row is None else row, self._reference_row(prompt)
         with RESIDUAL.group_of_answers():
             group = GroupAnswers.of(self.kind, answers, known)
             score = score_group(self.method, group, reference, gold, prompt, entropies, self.kind, known)
-            # A method that reads gold has one label for all right answers; the majority is the vote's all the same.
+            # A method that reads gold has one label for all right answers; the majority is still that of the vote.
             labelled = GroupAnswers(score.answers, score.votes.classes)
             keys = [self.kind.key(answer, known) for answer in labelled.firsts()]
             majority = None if group.majority is None else self.kind.key(group.majority, known)
@@ -75,12 +83,12 @@ class GroupScorer:
         )
 
     def check(self, prompt: str, gold: str | None = None) -> None:
-        """Raises what `score` would raise because of the prompt or the lack of gold, whatever the answers."""
+        """Raise what `score` would raise because of the prompt or a lack of gold, whatever the answers are."""
         self._reference_row(prompt)
         refuse_lack_of_gold(self.method, gold, prompt)
 
     def row_of(self, prompt: str) -> Row:
-        """The prompt's own data. Raises DataError where `rows` are given and have no row for it."""
+        """The prompt's own data. Raises DataError where `rows` is not empty and has no row for the prompt."""
         return self.rows.find(prompt) or self.kind.row(prompt, {})
 
     def _reference_row(self, prompt: str) -> ReferenceRow | None:
@@ -90,7 +98,7 @@ class GroupScorer:
 
 
 def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupScore:
-    """The score of a group of texts, as `GroupScorer.score`: of POST /v1/score and of the executor in process."""
+    """The score of a group of texts, as `GroupScorer.score` gives it, for POST /v1/score and for the agent."""
     row = scorer.row_of(group.prompt) if group.row is None else group.row
     answers = [scorer.kind.voted_answer(each.text, not each.finished, row) for each in group.responses]
     return scorer.score(group.prompt, answers, group.gold, group.entropies, row)
@@ -106,11 +114,11 @@ def score_group(
     kind: AnswerKind = MATHEMATICS,
     row: Row | None = None,
 ) -> GroupScore:
-    """What the method makes of the group and of `vote`, the frozen model's; `row` is the prompt's own data.
+    """The method's score of the group; `vote` is the frozen model's, and `row` the prompt's own data.
 
-    A method that reads gold has one class for all right answers, and what is right is evaluation's rule: votes of
-    another class may be right, too (docs/decisions/0004-one-grader.md). Raises DataError where it reads gold and there
-    is none.
+    For a method that reads gold, all right answers form one class. The grader of evaluations decides what is right, so
+    that answers of several classes of the vote may be right (docs/decisions/0004-one-grader.md). Raises DataError where
+    such a method finds no gold.
     """
     refuse_lack_of_gold(method, gold, prompt)
     known = kind.row(prompt, {}) if row is None else row
@@ -139,7 +147,7 @@ def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:
 
 
 def one_class_for(right: Collection[str | None], group: GroupAnswers) -> tuple[tuple[int | None, ...], int | None]:
-    """Classes in which all `right` answers are one, and the number of that class; None where no answer is right."""
+    """The group's classes with all `right` answers in one class, and that class's number; None where none is right."""
     pairs = zip(group.answers, group.classes, strict=True)
     told = [RIGHT if answer in right else label for answer, label in pairs]
     numbered = tuple(number_classes(told))
@@ -147,10 +155,28 @@ def one_class_for(right: Collection[str | None], group: GroupAnswers) -> tuple[t
 
 
 def stored_class(label: str | None, group: GroupAnswers, kind: AnswerKind, row: Row) -> int | None:
-    """The class, within the group, of an answer from outside it; None if no rollout gave it."""
+    """The class that an answer from elsewhere has in the group; None if no rollout gave that answer."""
     if label is None:
         return None
     *within, outside = kind.classes([*group.answers, label], row)
     if outside is None:
         return None
     return next((own for own, other in zip(group.classes, within, strict=True) if other == outside), None)
+
+
+async def scored_in_a_thread(work: Callable[[], T], quick: Executor | None = None) -> T:
+    """The result of `work`, run in a thread of `quick` (None: the event loop's own) unless it needs latex2sympy2.
+
+    Work that needs it begins again in a slow thread, where the answers that were already read are remembered, so `work`
+    must be repeatable.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.run_in_executor(quick, _without_waiting, work)
+    except NotQuickError:
+        return await loop.run_in_executor(_SLOW, work)
+
+
+def _without_waiting(work: Callable[[], T]) -> T:
+    with RESIDUAL.quick_alone():
+        return work()

@@ -1,4 +1,4 @@
-"""RESTRAIN's votes in TRL: a reward function for its GRPOTrainer, and one of these that keeps the penalty."""
+"""RESTRAIN's votes in TRL: a reward function for TRL's GRPOTrainer, and a GRPOTrainer that keeps the penalty."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from restrain_openrlhf.reference import Reference
 from restrain_openrlhf.scoring.library import UNWEIGHTED, group_of, scorer_of
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 
-# Of float64 sums: a mean below it is none.
+# A mean below this is the rounding error of float64 sums.
 NO_MEAN = 1e-9
 
 
@@ -23,15 +23,15 @@ NO_MEAN = 1e-9
 class VoteReward:
     """A reward function as TRL calls it: a rollout's reward is its net advantage A⁺ + A⁻, u_x included.
 
-    A response of `limit` tokens counts as truncated, so that it has no answer. `last` are the rewards of the last call,
-    of this process alone.
+    A response of `limit` tokens counts as truncated, so it has no answer. `last` holds the rewards of the last call in
+    this process.
     """
 
     scorer: GroupScorer
     n: int
     limit: float
     last: Sequence[float] = field(default=(), init=False)
-    # TRL names its metrics by it.
+    # TRL uses this name in its metrics.
     __name__ = "restrain"
 
     def __call__(
@@ -60,7 +60,10 @@ class VoteReward:
         return self.last
 
     def _refuse_parts(self, prompts: Sequence[Any]) -> None:
-        """TRL lays the generations of a prompt side by side, and deals rows out to its processes."""
+        """Raises GroupError unless every n rows in turn are the generations of one prompt.
+
+        TRL puts the generations of a prompt side by side, and then deals the rows out to its processes.
+        """
         for first in range(0, len(prompts), self.n):
             group = prompts[first : first + self.n]
             if len(group) < self.n or any(prompt != group[0] for prompt in group):
@@ -79,8 +82,8 @@ def vote_reward(
 ) -> VoteReward:
     """The reward function for `GRPOTrainer(reward_funcs=vote_reward(args, …), args=args)`.
 
-    Raises ConfigError where TRL would change what the method says: it subtracts the group's mean reward, and unless
-    told otherwise divides by the group's deviation.
+    Raises ConfigError where TRL would change the method's advantages: it subtracts the group's mean reward, and by
+    default divides by the group's standard deviation.
     """
     if args.scale_rewards != "none" or args.multi_objective_aggregation != "sum_then_normalize":
         raise ConfigError(
@@ -90,7 +93,7 @@ def vote_reward(
             "leave the other out."
         )
     reward = _reward(args, method, answers, reference)
-    if erased(reward.scorer.method, reward.n):
+    if has_penalties(reward.scorer.method, reward.n):
         raise ConfigError(
             f"The method {reward.scorer.method.name!r} penalises whole groups or missing answers, but GRPOTrainer "
             "subtracts each group's mean reward, which removes the penalty. Use VotesGRPOTrainer, which keeps it, or "
@@ -100,10 +103,10 @@ def vote_reward(
 
 
 class VotesGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's GRPOTrainer with the votes' net advantages as they are: penalised groups keep −δ.
+    """TRL's GRPOTrainer, trained on the votes' net advantages unchanged, so that penalised groups keep −δ.
 
-    `method`, `answers` and `reference` take the place of `reward_funcs`; all else is TRL's. Raises ConfigError for
-    settings under which votes would not be what is trained on.
+    `method`, `answers` and `reference` take the place of `reward_funcs`; all other arguments are TRL's. Raises
+    ConfigError for settings under which something other than the votes would be trained on.
     """
 
     def __init__(
@@ -120,14 +123,17 @@ class VotesGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         super().__init__(model=model, reward_funcs=self.votes, args=args, **more)
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """TRL's rollouts (trainer/grpo_trainer.py), with our advantages in the place of its own."""
+        """TRL's rollouts (trainer/grpo_trainer.py), with our advantages in place of TRL's."""
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         output["advantages"] = torch.as_tensor(self.votes.last).to(output["advantages"])
         return output
 
 
-def erased(method: Method, n: int) -> bool:
-    """Whether a group's mean advantage carries something: it is 0 but for penalties, and group baselines take it."""
+def has_penalties(method: Method, n: int) -> bool:
+    """Whether the method has penalties, which a group baseline would remove.
+
+    Without penalties the mean advantage of every group is 0, and subtracting it changes nothing.
+    """
     facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0, entropies=(1.0,) * n)
     groups: tuple[list[int | None], ...] = (list(range(n)), [*range(n - 1), None], [0] * (n - 1) + [None])
     return any(abs(method.score(group, facts).pair.net.mean()) > NO_MEAN for group in groups)
@@ -156,5 +162,5 @@ def _reward(
 
 
 def _text(prompt_or_completion: Any) -> str:
-    """Of plain text, or of a conversation's last message."""
+    """The text itself, or that of a conversation's last message."""
     return prompt_or_completion if isinstance(prompt_or_completion, str) else prompt_or_completion[-1]["content"]

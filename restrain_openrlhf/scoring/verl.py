@@ -1,7 +1,7 @@
-"""RESTRAIN's votes in verl: a reward manager that gathers a prompt's rollouts, and an estimator that leaves them be.
+"""RESTRAIN's votes in verl: a reward manager that gathers a prompt's rollouts, and an advantage estimator for them.
 
-verl loads this module by `reward.reward_manager.module.path=pkg://restrain_openrlhf.scoring.verl`, in its reward worker
-and in its trainer, which knows the advantage estimator `restrain` from then on.
+With `reward.reward_manager.module.path=pkg://restrain_openrlhf.scoring.verl`, verl imports this module in its reward
+worker and in its trainer. The import registers the advantage estimator `restrain`.
 """
 
 import asyncio
@@ -18,24 +18,23 @@ from restrain_openrlhf.errors import ConfigError, GroupError, RestrainError
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.scoring.library import group_of
-from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
-from restrain_openrlhf.scoring.threads import scored_in_a_thread
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group, scored_in_a_thread
 
 ESTIMATOR = "restrain"
-# A rollout that fails never comes, and verl would wait for its group forever.
+# verl would wait forever for the group of a rollout that has failed.
 PATIENCE_SECONDS = 3600.0
 
 
 @register_adv_est(ESTIMATOR)  # type: ignore[untyped-decorator]
 def as_they_are(token_level_rewards: Any, response_mask: Any, **_: Any) -> tuple[Any, Any]:
-    """Each rollout's net advantage on all of its tokens, (batch, tokens): no mean is subtracted, nothing is scaled."""
+    """Each rollout's net advantage on all of its tokens, (batch, tokens), without a baseline and unscaled."""
     advantages = token_level_rewards.sum(dim=-1, keepdim=True) * response_mask
     return advantages, advantages
 
 
 @dataclass
 class Gathering:
-    """The rollouts of one prompt that have come, and what their n calls wait for."""
+    """The rollouts of one prompt that have arrived so far, and the score that their n calls wait for."""
 
     score: asyncio.Future[GroupScore]
     texts: list[str] = field(default_factory=list)
@@ -45,8 +44,8 @@ class Gathering:
 class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
     """A rollout's reward is its net advantage A⁺ + A⁻, u_x included, once the n rollouts of its prompt have come.
 
-    `+reward.restrain=FILE` names the YAML file with `method:`, and what else the agent reads. Raises ConfigError for
-    settings of verl under which groups would not be whole, or not be trained on as they are scored.
+    `+reward.restrain=FILE` names a YAML file with `method:` and the other keys that the agent reads. Raises ConfigError
+    for settings of verl that would split groups or change their advantages.
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
@@ -59,7 +58,7 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
         self.gathered: dict[str, Gathering] = {}
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
-        """verl's call for one rollout. Raises GroupError where the others of its prompt do not come."""
+        """verl's call for one rollout. Raises GroupError where the other rollouts of its prompt do not arrive."""
         item = data[-1]
         prompt, response = (self._ids(item, name) for name in ("prompts", "responses"))
         own, uid = item.non_tensor_batch, str(item.non_tensor_batch["uid"])
@@ -87,7 +86,7 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
 
     @staticmethod
     def _ids(item: Any, name: str) -> list[int]:
-        """A prompt's or response's tokens without padding: a prompt's is on its left, a response's on its right."""
+        """The tokens without padding: a prompt is padded on its left, a response on its right."""
         ids, mask = item.batch[name], item.batch["attention_mask"]
         own = mask[: len(ids)] if name == "prompts" else mask[-len(ids) :]
         found: list[int] = ids[own.bool()].tolist()

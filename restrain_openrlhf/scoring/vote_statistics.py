@@ -1,4 +1,4 @@
-"""What one step's groups say of learning and collapse without gold."""
+"""Statistics of one step's groups, which show learning and collapse without gold answers."""
 
 import hashlib
 from collections import Counter
@@ -12,10 +12,11 @@ from restrain_openrlhf.method.types import Floats
 
 @dataclass(frozen=True)
 class StepVotes:
-    """Statistics over the groups of one step. Shares are of groups unless they say voters.
+    """Statistics over the groups of one step. A share is one of groups unless its name says voters.
 
-    Voters are all rollouts that voted: the trained ones, and those that only vote (TTRL's `votes` beyond `train_on`).
-    The host's own `rollout/` metrics are of trained rollouts. `generated_tokens` are the step's, of all voters.
+    Voters are all rollouts that voted: those that are trained on, and those that only vote (TTRL's `votes` beyond
+    `train_on`). The host's own `rollout/` metrics only cover trained rollouts. `generated_tokens` counts the tokens of
+    all voters.
     """
 
     prompts: int
@@ -50,8 +51,8 @@ def step_votes(
 ) -> StepVotes:
     """Statistics of one step's groups.
 
-    `votes` has columns of one number a group, named as in hook/rollout/group_columns.py.
-    `majorities` are equal where the groups' majority answers are, None where no rollout gave one. `positive` and
+    `votes` has columns of one number a group, named as in hook/rollout/group_columns.py. `majorities` holds one value
+    for each group, equal where the majority answers are equal, and None where no rollout gave an answer. `positive` and
     `negative` are A⁺ and A⁻ of all trained rollouts, u_x included; their norms are Euclidean. `prompts_digest` is equal
     for two steps exactly when they trained on the same prompts in any order. `majority_histogram[c]` counts the groups
     whose majority has c voters, c = 0..n. `low_consensus_share` counts the groups the method penalised.
@@ -80,9 +81,9 @@ def step_votes(
 
 
 def top_answer_share(majorities: Sequence[Hashable | None]) -> float:
-    """Share of prompts whose majority answer is the one most common across prompts: near 1 means a template answer.
+    """Share of prompts that have the most common of all majority answers. Near 1, the model gives a template answer.
 
-    None: no rollout of that prompt gave an answer.
+    A majority is None where no rollout of that prompt gave an answer.
     """
     given = Counter(majority for majority in majorities if majority is not None)
     return given.most_common(1)[0][1] / len(majorities) if given else 0.0

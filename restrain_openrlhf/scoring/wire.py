@@ -1,4 +1,4 @@
-"""The wire: rollouts, as OpenRLHF's remote reward client sends them, and whole groups."""
+"""The service's requests and replies: single rollouts, as OpenRLHF's reward client sends them, and whole groups."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, Self
@@ -23,14 +23,14 @@ Label = StrictStr | StrictInt | StrictFloat | None
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
-# Fields of a group's score that a reply has as they are.
+# Fields that a group's score and its reply have in common.
 SAME_NAMES = {
     "answers", "keys", "majority_key", "penalized", "prompt_weight", "kl_weight", "residual_timeouts", "residual_deaths"
 }  # fmt: skip
 
 
 class QueriedRollout(NamedTuple):
-    """One of a RewardRequest; `gold` is None where the label is empty."""
+    """One rollout of a RewardRequest; `gold` is None where the label is empty."""
 
     query: str
     prompt: str
@@ -38,7 +38,7 @@ class QueriedRollout(NamedTuple):
 
 
 class RewardRequest(BaseModel, frozen=True):
-    """Lists of one element, as openrlhf/utils/agent.py sends a rollout; up to OpenRLHF 0.9.0 a whole step's."""
+    """Rollouts as openrlhf/utils/agent.py sends them: lists of one element; up to OpenRLHF 0.9.0, a whole step's."""
 
     query: tuple[StrictStr, ...] = Field(min_length=1, description="Prompt and response, decoded with special tokens.")
     prompts: tuple[StrictStr, ...] = Field(description="The prompt of each, as the policy saw it.")
@@ -48,7 +48,7 @@ class RewardRequest(BaseModel, frozen=True):
 
     @property
     def rollouts(self) -> list[QueriedRollout]:
-        """They one by one. Raises DataError where the lists are of different lengths."""
+        """The rollouts one by one. Raises DataError where the lists have different lengths."""
         if not len(self.query) == len(self.prompts) == len(self.labels):
             raise DataError("query, prompts and labels are lists of different lengths. Send one of each per rollout.")
         golds = (None if label in ("", None) else str(label) for label in self.labels)
@@ -56,7 +56,7 @@ class RewardRequest(BaseModel, frozen=True):
 
 
 class RewardReply(BaseModel, frozen=True):
-    """What the client reads: scalars, because it puts each into a tensor of its own."""
+    """The reply to one rollout. Its values are scalars, because the client makes a tensor of each."""
 
     rewards: Number
     scores: Number
@@ -66,8 +66,8 @@ class RewardReply(BaseModel, frozen=True):
 class RewardReplies(BaseModel, frozen=True):
     """The reply to several rollouts, in their order.
 
-    Without extra_logs: the clients that send several make no tensors of theirs (0.8.10, trainer/ppo_utils/
-    experience_maker.py, update_samples_with_rewards).
+    It has no extra_logs, because the clients that send several rollouts do not use them (update_samples_with_rewards in
+    0.8.10's trainer/ppo_utils/experience_maker.py).
     """
 
     rewards: tuple[Number, ...]
@@ -75,7 +75,7 @@ class RewardReplies(BaseModel, frozen=True):
 
     @classmethod
     def of(cls, replies: Sequence[RewardReply]) -> Self:
-        """They in one."""
+        """The replies in one."""
         return cls(rewards=tuple(one.rewards for one in replies), scores=tuple(one.scores for one in replies))
 
 
@@ -87,7 +87,7 @@ class GroupResponse(BaseModel, frozen=True):
 
 
 class GroupRequest(BaseModel, frozen=True):
-    """One prompt's whole group: all rollouts that vote, those that are trained on first."""
+    """One prompt's whole group: all rollouts that vote. Those that are trained on come first."""
 
     prompt: StrictStr
     responses: tuple[GroupResponse, ...] = Field(min_length=1)
@@ -99,7 +99,7 @@ class GroupRequest(BaseModel, frozen=True):
 
 
 class ScoreRequest(BaseModel, frozen=True):
-    """Whole groups, scored independently."""
+    """Whole groups, each scored on its own."""
 
     groups: tuple[GroupRequest, ...] = Field(min_length=1)
     method: dict[str, Any] | None = Field(default=None, description="Settings; refused where the service has others.")
@@ -109,7 +109,7 @@ class ScoreRequest(BaseModel, frozen=True):
 
 
 class GroupReply(BaseModel, frozen=True):
-    """A group's score. u_x is already in the advantages.
+    """A group's score. The advantages are already multiplied by u_x.
 
     `answers` and `classes` have one entry per response; `rewards` and the advantages one per trained rollout.
     """
@@ -134,7 +134,7 @@ class GroupReply(BaseModel, frozen=True):
 
     @classmethod
     def of(cls, score: GroupScore) -> Self:
-        """The score as it is sent."""
+        """The reply that carries a score."""
         return cls(
             classes=score.votes.classes,
             majority_count=score.votes.majority_count,
@@ -147,7 +147,7 @@ class GroupReply(BaseModel, frozen=True):
         )
 
     def score(self) -> GroupScore:
-        """The score that was sent. Raises GroupError where its classes are none."""
+        """The score that the reply carries. Raises GroupError where its classes are not numbered without gaps."""
         return GroupScore(
             votes=count_votes(self.classes),
             label_weights=np.array(self.label_weights, dtype=np.float64),
@@ -168,6 +168,6 @@ class ScoreReply(BaseModel, frozen=True):
 
 
 class ProblemReply(BaseModel, frozen=True):
-    """Every reply that is not a success."""
+    """The body of every reply that is not a success."""
 
     detail: str

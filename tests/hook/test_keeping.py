@@ -24,7 +24,8 @@ from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
 from restrain_openrlhf.hook.logging.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
 from restrain_openrlhf.hook.logging.trainer import planned_steps  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import LAST_STEP, rollout_gaps  # noqa: E402
+from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
+from restrain_openrlhf.hook.policy.rollout_gap import rollout_gaps  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.records.kept import kept_files, read_kept, step_file  # noqa: E402

@@ -14,8 +14,8 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 detect().install()
 
 from restrain_openrlhf.errors import PolicyMismatchError  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import (  # noqa: E402
-    LAST_STEP,
+from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
+from restrain_openrlhf.hook.policy.rollout_gap import (  # noqa: E402
     LogProbGap,
     TokenLogProbs,
     logprob_gap,

@@ -14,7 +14,7 @@ from trl import GRPOConfig, GRPOTrainer
 from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 from restrain_openrlhf.errors import ConfigError, GroupError
-from restrain_openrlhf.scoring.trl import VotesGRPOTrainer, erased, vote_reward
+from restrain_openrlhf.scoring.trl import VotesGRPOTrainer, has_penalties, vote_reward
 
 N = 4
 NO_PENALTY = {"name": "restrain", "prompt_weight": "online", "kappa": 0}
@@ -120,7 +120,7 @@ def test_what_trl_would_change_is_refused_before_training(args, method, changed,
 
 
 def test_a_penalty_is_known_by_what_it_does(args):
-    assert not erased(vote_reward(args(), NO_PENALTY).scorer.method, N)
+    assert not has_penalties(vote_reward(args(), NO_PENALTY).scorer.method, N)
 
 
 @pytest.mark.parametrize("keeps", [True, False])

@@ -1,1 +1,1 @@
-"""How RESTRAIN gets into OpenRLHF: the table of patches, the contract with the host, and every process's set-up."""
+"""How RESTRAIN gets into OpenRLHF: the table of patches, the contract with the host, and the set-up of each process."""

@@ -1,4 +1,4 @@
-"""A run's configuration in each of its processes: one environment variable, set for every Ray worker."""
+"""Hands the configuration of a run to each of its processes, in an environment variable that every Ray worker gets."""
 
 import os
 from functools import cache
@@ -14,7 +14,7 @@ FILE_VARIABLE = "RESTRAIN_CONFIG"
 
 
 def to_environment(config: HookConfig) -> dict[str, str]:
-    """The variable that hands it to a worker. Paths are absolute: workers have folders of their own."""
+    """The environment variable for a worker. The paths in it are absolute, because each worker has its own folder."""
     return {VARIABLE: config.model_dump_json()}
 
 
@@ -31,10 +31,10 @@ def _parsed(text: str) -> HookConfig:
 
 
 def config_of_agent(hooked: bool) -> HookConfig:
-    """The configuration of a process that draws rollouts: our entry point's, or the file's that RESTRAIN_CONFIG names.
+    """The configuration in a process that draws rollouts, from our entry point or from the file RESTRAIN_CONFIG.
 
-    Raises HookNotActiveError where our entry point started the run and the hook is not on here, ConfigError where
-    there is no file, or it asks for what only our entry point can do.
+    Raises HookNotActiveError where our entry point started the run but this process is not hooked, and ConfigError
+    where there is no file, or the file needs our entry point.
     """
     if hooked:
         return config_here()

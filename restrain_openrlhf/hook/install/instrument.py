@@ -1,4 +1,4 @@
-"""All of the host that the hook relies on, by its record: checked, and patched where the hook is switched on."""
+"""Everything of the host that the hook relies on, from its record: checked, and patched where the hook is on."""
 
 import asyncio
 import importlib
@@ -17,7 +17,7 @@ from restrain_openrlhf.machine.host_releases import NEWEST, Way, check_version
 from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping, expect, expect_no_more, is_expected, lost
 
 _FILE = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
-# Part, module, name, and what is recorded of it.
+# Keys: the part of the record, the host's module, and the name in the module; the value is what is recorded.
 RECORD: Mapping[str, Mapping[str, Mapping[str, Any]]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
 VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
 ROLLOUTS = 3
@@ -25,7 +25,7 @@ ROLLOUTS = 3
 
 @dataclass
 class _Recorder:
-    """An executor that notes what it is given, and how many rollouts had been started when the first went on."""
+    """An executor that records its calls, and how many rollouts had been started when the first one continued."""
 
     given: list[object] = field(default_factory=list)
     started_together: int = 0
@@ -38,13 +38,13 @@ class _Recorder:
 
 @dataclass(frozen=True)
 class SharedGroup:
-    """An actor class whose `generate_responses` starts all rollouts of a prompt at once, with one object in common."""
+    """An actor class whose `generate_responses` starts all rollouts of a prompt at once, with one shared object."""
 
     module: str
     qualname: str
 
     def check(self) -> None:
-        """Call it over an executor of our own. Raises HostError where a group could not be told by that object."""
+        """Call it with an executor of our own. Raises HostError where that object would not identify the group."""
         owner, name = HostMethod(self.module, f"{self.qualname}.generate_responses", "").locate()
         recorder = _Recorder()
         drawing = getattr(owner, name)(
@@ -56,7 +56,7 @@ class SharedGroup:
             hf_tokenizer=None,
             num_samples=ROLLOUTS,
         )
-        # The thread that imports the host may be running a loop already.
+        # Use another thread, because the one that imports the host may already run an event loop.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, drawing).result()
         if recorder.started_together != ROLLOUTS or len({id(each) for each in recorder.given}) != 1:
@@ -80,7 +80,7 @@ PATCHES: tuple[Patch, ...] = (
     *(Wrapping(module, name, *_ours(row)) for module, name, row in _recorded("wrapped")),
     *(Replacement(module, name, *_ours(row)) for module, name, row in _recorded("replaced")),
 )
-# What the agent's file relies on, with the hook and without.
+# What the agent's file relies on, with and without the hook.
 OF_AGENT: tuple[HostMethod | SharedGroup, ...] = (
     *(HostMethod(module, name, takes) for module, name, takes in _recorded("called_by_agent")),
     SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
@@ -95,7 +95,10 @@ HOST_MODULES = frozenset(relied_on.module for relied_on in CONTRACT)
 
 
 def check_all() -> None:
-    """Import every host module relied on and check it. Takes seconds; used by `restrain doctor` and by the tests."""
+    """Import every host module that the hook relies on, and check it.
+
+    Takes seconds; for `restrain doctor` and tests.
+    """
     check_version()
     for module in sorted(HOST_MODULES):
         importlib.import_module(module)
@@ -110,31 +113,31 @@ def check_agent() -> None:
 
 
 def check_module(module: str) -> None:
-    """Check what is relied on in one host module, as it is imported. Raises HostError naming what differs."""
+    """Check one imported host module. Raises HostError naming what differs from the record."""
     for relied_on in CONTRACT:
         if relied_on.module == module:
             relied_on.check()
 
 
 def is_active() -> bool:
-    """Whether host modules imported in this process are, or will be, patched."""
+    """Whether the hook is on in this process: host modules are patched when they are imported."""
     return is_expected(PATCHES[0])
 
 
 def install() -> None:
-    """Patch the host's methods in this process, now or as their modules are imported. Safe to repeat.
+    """Patch the host's methods in this process, now or when their modules are imported. Calling it again is safe.
 
-    Raises HostError where the installed OpenRLHF is not one the hook was written for.
+    Raises HostError where the installed OpenRLHF is not a release that the hook supports.
     """
     check_version()
     expect(CONTRACT)
 
 
 def uninstall() -> None:
-    """Give the host its own methods back, with whatever wraps them beside the hook."""
+    """Remove the hook's patches; what others have wrapped around the host's methods stays."""
     expect_no_more(CONTRACT)
 
 
 def unpatched() -> list[str]:
-    """The hook's methods, and this accelerator's, in modules that are imported here, that lack our function."""
+    """Methods of imported modules that should be patched, by the hook or for the accelerator, and are not."""
     return lost(PATCHES)

@@ -1,4 +1,4 @@
-"""Refuses flags of OpenRLHF's own trainer that would lose the agent's rewards, where our entry point checks none."""
+"""Refuses flags of OpenRLHF's own trainer that would change the agent's rewards, where our entry point does not run."""
 
 import shlex
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ PROGRAM = "train_ppo_ray"
 
 
 def refuse_lost_rewards(command: str) -> None:
-    """Raises ConfigError where the command's trainer would not train on the agent's rewards as they are.
+    """Raises ConfigError where the command's trainer would not train on the agent's rewards unchanged.
 
-    A command is not judged that is not OpenRLHF's own program, or has flags that are not on record.
+    A command that is not OpenRLHF's own program, or has flags that are not on record, is not checked.
     """
     flags = _flags(command)
     if flags is None:
@@ -47,7 +47,7 @@ def _flags(command: str) -> Mapping[str, Any] | None:
 
 
 def trainers_command() -> str:
-    """The command line of the program that started this process's Ray job; empty where Ray does not say."""
+    """The command line that started this process's Ray job; empty where Ray does not tell."""
     if not global_worker.connected:
         return ""
     only = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}
@@ -55,5 +55,5 @@ def trainers_command() -> str:
         job = global_worker.gcs_client.get_all_job_info(**only)[global_worker.current_job_id]
         return str(job.entrypoint)
     except (AttributeError, TypeError, KeyError):
-        # No part of Ray's public interface: another Ray may not have it.
+        # This is not part of Ray's public interface, so other versions of Ray may not have it.
         return ""

@@ -1,4 +1,4 @@
-"""Ray's workers in a hooked run: what each does before anything else, and the check that it did."""
+"""The set-up of Ray's workers in a hooked run, and the check that every model process has had it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,17 +15,17 @@ SETUP_HOOK = "restrain_openrlhf.hook.install.worker.setup"
 
 
 def setup() -> None:
-    """Prepare this worker's accelerator, then hook it. Host modules are touched only when they are imported."""
+    """Prepare this worker's accelerator and install the hook. Host modules are patched when they are imported."""
     detect().install()
     install()
 
 
 def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Raises HookNotActiveError if a process of the group (trainer/ray/launcher.py) lacks the hook or a part of it.
+    """Start loading a group's models (trainer/ray/launcher.py) once all of its processes are known to be hooked.
 
-    A LoRA run's reference policy is the policy without its adapter (hook/fixes/lora.py), and needs no
-    processes. The learning rate is
-    planned for the steps that will be taken.
+    The processes of a LoRA run's reference policy are ended, because that policy is the trained one without its adapter
+    (hook/fixes/lora.py). The learning rate is planned for the steps that will be taken. Raises HookNotActiveError where
+    a process lacks the hook or a part of it.
     """
     answers = ray.get([actor.__ray_call__.remote(report) for actor in group._actor_handlers])
     name, unhooked = group.ray_actor_type.__ray_metadata__.class_name, sum(answer is None for answer in answers)
@@ -36,7 +36,7 @@ def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], k
         raise HookNotActiveError(f"The RESTRAIN hook is on in {name} processes, but not in {', '.join(missing)}.")
     strategy, model, *planned = args
     if name == "ReferenceModelActor" and strategy.args.ds.lora.rank > 0:
-        # The host makes them wherever there is a KL term; they have not loaded a model yet.
+        # The host starts these processes wherever there is a KL term; they have not loaded a model yet.
         for actor in group._actor_handlers:
             ray.kill(actor)
         return []
@@ -44,7 +44,10 @@ def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], k
 
 
 def steps_to_plan(strategy: Any, planned: Sequence[Any]) -> list[Any]:
-    """What follows the model's name (trainer/ray/ppo_actor.py, init_model_from_pretrained): optimizer steps first."""
+    """The arguments after the model's name (trainer/ray/ppo_actor.py, init_model_from_pretrained), with fewer steps.
+
+    The first of them is the number of optimizer steps; where the run ends after `steps`, it is lowered to that.
+    """
     steps = config_here().steps
     if not planned or steps is None:
         return list(planned)
@@ -52,5 +55,5 @@ def steps_to_plan(strategy: Any, planned: Sequence[Any]) -> list[Any]:
 
 
 def report(_actor: object) -> list[str] | None:
-    """Runs inside an actor process: the host's methods there that lack the hook; None where it is not on at all."""
+    """Runs in an actor process: the host's methods that lack their patch, or None where the hook is not on at all."""
     return unpatched() if is_active() else None

@@ -1,1 +1,1 @@
-"""The rollout side of the hook: prompts out, groups drawn, scored, and back as experiences."""
+"""The rollout side of the hook: prompts are dispatched, groups drawn and scored, and their scores carried back."""

@@ -1,4 +1,4 @@
-"""The offline pass by the user's own agent: its trajectories' requests, gathered for vLLM's engine turn by turn."""
+"""The offline pass with the user's own agent: the requests of its trajectories, gathered for vLLM turn by turn."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,14 +11,15 @@ from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent
 from restrain_openrlhf.reference.offline_engine import Rollout, RolloutEngine, Sampling, prompt_seed
 from restrain_openrlhf.reference.prompts import Prompt
 
-# How long a batch waits for requests that are about to come.
+# How long a batch waits for requests that will arrive at almost the same time.
 GATHERING_SECONDS = 0.01
 
 
 class GatheredRequests:
-    """What an agent asks for tokens, as the host's rollout actor, over vLLM's offline engine, which draws batches.
+    """The engine that an agent asks for tokens, as in the host's rollout actor, on top of vLLM's offline engine.
 
-    Whoever asks while a batch is drawn is in the next one: agents' tools run meanwhile.
+    Requests that arrive while a batch is drawn go into the next batch. Meanwhile other trajectories can run their
+    tools.
     """
 
     def __init__(self, llm: Any) -> None:
@@ -54,17 +55,20 @@ class GatheredRequests:
 
 
 class AgentEngine(RolloutEngine):
-    """As RolloutEngine, by the agent: a prompt's trajectories have seeds of their own, and a failed one no answer."""
+    """A RolloutEngine whose rollouts are trajectories of the agent, each with its own seed.
+
+    A trajectory that fails has no answer.
+    """
 
     def __init__(self, agent: Agent, model: str, sampling: Sampling, tokenizer: Any) -> None:
         self._agent = WrappedAgent(agent)
         super().__init__(model, sampling, tokenizer)
-        # One loop for all chunks: what an agent keeps, such as a connection, belongs to its loop.
+        # Use one event loop for all chunks, because what an agent keeps, such as a connection, belongs to its loop.
         self._runner = asyncio.Runner()
         self._requests = GatheredRequests(self._llm)
 
     def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
-        """n trajectories per prompt. Raises GroupError as WrappedAgent.group."""
+        """n trajectories per prompt. Raises GroupError; see WrappedAgent.group."""
         return self._runner.run(self._drawn(prompts))
 
     async def _drawn(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
@@ -75,7 +79,7 @@ class AgentEngine(RolloutEngine):
         from vllm import SamplingParams  # noqa: PLC0415 - must come after the device is prepared
 
         drawn = self._sampling
-        # As the host asks (trainer/ppo_utils/samples_generator.py, _dispatch_prompts_to_vllm).
+        # The host's parameters (trainer/ppo_utils/samples_generator.py, _dispatch_prompts_to_vllm).
         parameters = SamplingParams(
             temperature=drawn.temperature,
             top_p=drawn.top_p,

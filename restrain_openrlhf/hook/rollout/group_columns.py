@@ -1,4 +1,4 @@
-"""A scored group in OpenRLHF's rollouts, written by the executor that drew them: columns for the trainer, and texts."""
+"""How a scored group travels in OpenRLHF's rollouts, from the agent to the trainer: columns of numbers, and texts."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ from restrain_openrlhf.method import GroupScore
 from restrain_openrlhf.scoring.vote_statistics import StepVotes, step_votes
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, PENALIZED, POSITIVE, PROMPT_WEIGHT, GroupRequest
 
-# H_i in nats, where the rollouts were drawn with it.
+# H_i in nats, where the rollouts were drawn with entropies.
 ENTROPY = "restrain/entropy"
-# What the group's vote was, with the two of scoring/wire.py; equal for all rollouts of a group.
+# Columns of the group's vote, besides two in scoring/wire.py; equal for all rollouts of a group.
 VOTERS = "restrain/voters"
 MAJORITY_COUNT = "restrain/majority_count"
 EFFECTIVE_LABELS = "restrain/effective_labels"
@@ -24,14 +24,14 @@ MISSING = "restrain/missing"
 TRUNCATED = "restrain/truncated"
 RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
 RESIDUAL_DEATHS = "restrain/residual_deaths"
-# For the hooked trainer alone. A digest of the majority answer, 0 where there is none: equal where answers are equal.
+# Only for the hooked trainer: a digest of the majority answer's key, 0 where no rollout has an answer.
 MAJORITY = "restrain/majority"
-# Also for the trainer: response tokens that were generated for the group.
+# Only for the hooked trainer: the response tokens that were generated for the group.
 GENERATED = "restrain/generated_tokens"
-# The prompt's place among all that the run dispatched, where its rollouts are seeded.
+# The prompt's place among all that the run has dispatched, with `seeded_rollouts`.
 PLACE = "restrain/place"
-# Where the user's own agent draws (trajectories.py): its reward and its turns, the share of the group's trajectories
-# that failed, and what its own extra logs are named with.
+# Columns of the user's own agent (trajectories.py): its reward, its turns, the share of the group's trajectories that
+# failed, and the prefix of its own extra logs.
 AGENT_REWARD = "restrain/agent_reward"
 AGENT_TURNS = "restrain/agent_turns"
 AGENT_FAILED = "restrain/agent_failed"
@@ -40,12 +40,12 @@ TRAINED_ON = (POSITIVE, NEGATIVE, KL_WEIGHT)
 AGENT = (AGENT_REWARD, AGENT_TURNS, AGENT_FAILED)
 RESIDUAL = (RESIDUAL_TIMEOUTS, RESIDUAL_DEATHS)
 VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, *RESIDUAL)
-# What the first rollout of a group carries to the hooked trainer for all of them.
+# What the first rollout of a group carries to the hooked trainer on behalf of the group.
 OF_GROUP = (*VOTE, MAJORITY, GENERATED)
 
 
 def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
-    """What is each trained rollout's own of the host's extra_logs (utils/agent.py); they become Experience.info."""
+    """The columns of each trained rollout, which become the host's extra_logs (utils/agent.py) and Experience.info."""
     pairs = zip(score.pair.positive.tolist(), score.pair.negative.tolist(), strict=True)
     rows = [{POSITIVE: one, NEGATIVE: other, KL_WEIGHT: score.kl_weight} for one, other in pairs]
     if request.entropies is None:
@@ -54,7 +54,7 @@ def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
 
 
 def vote_columns(request: GroupRequest, score: GroupScore) -> dict[str, float]:
-    """What is the whole group's of the host's extra_logs."""
+    """The columns of the whole group."""
     return {
         PROMPT_WEIGHT: score.prompt_weight,
         PENALIZED: float(score.penalized),
@@ -69,15 +69,15 @@ def vote_columns(request: GroupRequest, score: GroupScore) -> dict[str, float]:
 
 
 def majority_digest(key: str | None) -> int:
-    """63 bits of the majority answer's canonical key, 0 for None."""
+    """63 bits of a digest of the majority answer's key, 0 for None; equal for equal answers."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1 if key is not None else 0
 
 
 def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
-    """Statistics of one step's groups, n rollouts each: what is not trained on is taken off the rollouts.
+    """Statistics of a step's groups of n rollouts. Columns that are not trained on are removed from the rollouts.
 
-    `samples` are the host's Experience objects, one rollout each (experience.py). Raises GroupError when the count is
-    no multiple of n or when n neighbours do not share one prompt, HookNotActiveError where a rollout was not scored.
+    `samples` are the host's Experience objects, one rollout each (experience.py). Raises GroupError where their number
+    is no multiple of n, or n neighbours do not share one prompt; HookNotActiveError where a rollout was not scored.
     """
     if not samples or len(samples) % n:
         raise GroupError(
@@ -99,9 +99,9 @@ def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
 
 
 def take_agent_logs(samples: Sequence[Any]) -> dict[str, float]:
-    """The mean of each of the agent's numbers, over the rollouts that have it; they are taken off the rollouts.
+    """The mean of each number of the agent, over the rollouts that have it. The numbers are removed from the rollouts.
 
-    The host wants the same names in all rollouts of a step (trainer/ppo_utils/experience.py, make_experience_batch).
+    The host requires the same names in all rollouts of a step (trainer/ppo_utils/experience.py, make_experience_batch).
     """
     found: dict[str, list[float]] = {}
     for sample in samples:
@@ -111,7 +111,7 @@ def take_agent_logs(samples: Sequence[Any]) -> dict[str, float]:
 
 
 def _prompt_of(samples: Sequence[Any]) -> str:
-    """The one prompt of a group, all of whose rollouts were scored."""
+    """The prompt of a group. Raises an error unless all of its rollouts share the prompt and were scored."""
     without = sum(not sample.info.keys() >= set(TRAINED_ON) for sample in samples)
     if without or not samples[0].info.keys() >= set(OF_GROUP):
         raise HookNotActiveError(
@@ -130,25 +130,28 @@ def _prompt_of(samples: Sequence[Any]) -> str:
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """The texts that were scored, voters included, and the score: a label's place carries it to the trainer."""
+    """The texts that were scored, those of voters included, and the score.
+
+    It travels to the trainer in a label's place.
+    """
 
     request: GroupRequest
     score: GroupScore
 
 
 def labels(group: ScoredGroup, trained: int, carry: bool) -> list[Any]:
-    """The host's label of each trained rollout; with `carry`, that of the first is the group.
+    """The host's label of each trained rollout; with `carry`, the first label is the group itself.
 
-    The host's Experience takes numbers and lists, and reads no label of a rollout in training (trainer/ppo_utils/).
+    The host does not read the labels of rollouts in training (trainer/ppo_utils/), so one of them can carry the group.
     """
     plain = group.request.gold or ""
     return [group if carry and not place else plain for place in range(trained)]
 
 
 def take_scored(samples: Sequence[Any], n: int) -> list[ScoredGroup]:
-    """The groups that the step's rollouts carry, n rollouts each; none where nothing is kept. Labels are plain again.
+    """The groups that a step's rollouts carry in labels, which become plain again; empty where nothing is kept.
 
-    `samples` are the host's Experience objects, one rollout each, groups as neighbours (`take_votes` checks it).
+    `samples` are the host's Experience objects, one rollout each, with groups of n neighbours (`take_votes` checks it).
     """
     found = [sample.labels[0] for sample in samples[::n] if isinstance(sample.labels[0], ScoredGroup)]
     for sample, group in zip(samples[::n], found, strict=bool(found)):
@@ -157,7 +160,7 @@ def take_scored(samples: Sequence[Any], n: int) -> list[ScoredGroup]:
 
 
 def unread(groups: Sequence[ScoredGroup]) -> Iterator[str]:
-    """The ends of responses that ended by themselves and have no answer."""
+    """The ends of responses that are not truncated and yet have no answer."""
     for group in groups:
         for response, answer in zip(group.request.responses, group.score.answers, strict=True):
             if answer is None and response.finished:

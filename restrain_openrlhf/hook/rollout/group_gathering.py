@@ -1,4 +1,4 @@
-"""Gathers the rollouts of one prompt: OpenRLHF asks for each by itself, all of them at the same time."""
+"""Gathers the rollouts of one prompt, for which OpenRLHF asks one by one, but all at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +13,10 @@ Draw = Callable[[int], Awaitable[Sequence[T]]]
 
 @dataclass
 class _Group(Generic[T]):
-    """`shared` is kept so that its id stays its own; `outcome` is None while members still join."""
+    """A group whose members join.
+
+    `shared` is kept so that no other object gets its id; `outcome` is None until drawing.
+    """
 
     shared: object
     prompt: str
@@ -21,17 +24,17 @@ class _Group(Generic[T]):
     outcome: "asyncio.Future[Sequence[T]] | None" = None
 
     def fail(self) -> None:
-        """No member gets a rollout any more."""
+        """End the drawing: no member gets a rollout."""
         if self.outcome is None:
             self.outcome = asyncio.get_running_loop().create_future()
         self.outcome.cancel()
 
 
 class GroupGathering(Generic[T]):
-    """The groups that are being drawn in this process.
+    """The groups of this process whose members are still joining.
 
     RolloutRayActor.generate_responses (trainer/ray/vllm_engine.py) starts all rollouts of a prompt before any of them
-    goes on, and hands all of them the same sampling parameters, one object, which is the group's identity
+    continues, and hands all of them the same object of sampling parameters, which identifies the group
     (hook/install/instrument.py checks both).
     """
 
@@ -39,10 +42,12 @@ class GroupGathering(Generic[T]):
         self._joining: dict[int, _Group[T]] = {}
 
     async def member(self, shared: object, prompt: str, draw: Draw[T]) -> T:
-        """This member's rollout. `draw(n)` is called once for the group, and gives as many rollouts in their order.
+        """This member's rollout.
 
-        Whatever `draw` raises, every member raises. Raises GroupError where two prompts share their parameters, and in
-        the other members where one is cancelled.
+        `draw(n)` is called once for the group, and returns n rollouts in the order of the members.
+
+        If `draw` raises, every member raises the same error. Raises GroupError where two prompts share an object of
+        parameters, and in all other members where one member is cancelled.
         """
         group = self._joining.setdefault(id(shared), _Group(shared, prompt))
         if group.prompt != prompt:
@@ -54,7 +59,7 @@ class GroupGathering(Generic[T]):
         place = group.size
         group.size += 1
         try:
-            # All members of the group have been started before this one goes on.
+            # After this, all members of the group have been started.
             await asyncio.sleep(0)
             self._close(group)
             if group.outcome is None:
@@ -71,13 +76,13 @@ class GroupGathering(Generic[T]):
             ) from None
 
     def _close(self, group: _Group[T]) -> None:
-        """Whoever comes later with the same parameters is another group."""
+        """Stop joining: a later call with the same parameters belongs to another group."""
         if self._joining.get(id(group.shared)) is group:
             del self._joining[id(group.shared)]
 
 
 async def all_or_none(rollouts: Sequence[Awaitable[Any]]) -> list[Any]:
-    """All of them, at the same time; where one fails the others are ended, and its error is raised."""
+    """The results of all, awaited at the same time. If one fails, the others are cancelled and its error is raised."""
     tasks = [asyncio.ensure_future(rollout) for rollout in rollouts]
     try:
         return list(await asyncio.gather(*tasks))

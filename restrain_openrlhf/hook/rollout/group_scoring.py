@@ -1,4 +1,4 @@
-"""Who scores a group for the executor: this process, in a thread, or a service that is asked once for each group."""
+"""Scores groups for the agent: in a thread of this process, or by asking a service once for each group."""
 
 import asyncio
 import random
@@ -18,20 +18,19 @@ from restrain_openrlhf.method import GroupScore, Method, build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
 from restrain_openrlhf.reference.prompt_rows import PromptRows
-from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group, scored_in_a_thread
 from restrain_openrlhf.scoring.service.service_config import load_token
-from restrain_openrlhf.scoring.threads import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 
 TRY_SECONDS = 120.0
 PATIENCE_SECONDS, TRIAL_SECONDS = 900.0, 60.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-# The service is full, stopping, or has a fault; another replica or a later try may do.
+# Replies of a service that is full, stopping or faulty. A later try, perhaps at another replica, may succeed.
 WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
 
 
 def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
-    """Raises a RestrainError where the reference, or the token, cannot be used."""
+    """Where the configuration has groups scored. Raises a RestrainError for an unusable reference or token."""
     if config.service is not None:
         return ScoreService.of(config, config.service)
     reference = load_reference(config.reference) if config.reference else None
@@ -43,13 +42,16 @@ def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
 
 @dataclass(frozen=True)
 class InProcess:
-    """Scores in one thread while rollouts are drawn, and in others what needs latex2sympy2, which may take seconds."""
+    """Scores groups in one thread, and in further threads those that need latex2sympy2, which may take seconds."""
 
     scorer: GroupScorer
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="score"))
 
     async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
-        """Raises a RestrainError where the group cannot be scored, or the reference is not the one that is needed."""
+        """The group's score.
+
+        Raises a RestrainError where there is none, or the reference is not the one that is needed.
+        """
         if needed is not None and self.scorer.reference is not None:
             refuse_mismatch(self.scorer.reference, needed)
         return await scored_in_a_thread(partial(score_whole_group, self.scorer, group), self.thread)
@@ -57,7 +59,7 @@ class InProcess:
 
 @dataclass(frozen=True)
 class ScoreService:
-    """`POST {url}/v1/score` (docs/operations/reward_service.md). Scoring is stateless: a second try is harmless."""
+    """Asks `POST {url}/v1/score` (docs/operations/reward_service.md), which is stateless, so it can be asked again."""
 
     url: str
     method: Mapping[str, Any]
@@ -67,11 +69,14 @@ class ScoreService:
 
     @classmethod
     def of(cls, config: HookConfig, url: str, patience: float = PATIENCE_SECONDS) -> Self:
-        """Raises ConfigError where the token cannot be used."""
+        """The service at `url` for a configuration. Raises ConfigError where the token cannot be used."""
         return cls(url, config.method.model_dump(mode="json"), config.answers, load_token(None), patience)
 
     async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
-        """As InProcess. Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s."""
+        """The group's score.
+
+        Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s.
+        """
         body = ScoreRequest(groups=(group,), method=dict(self.method), reference=needed).model_dump_json().encode()
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + self.patience, FIRST_PAUSE
@@ -87,15 +92,15 @@ class ScoreService:
                     f"found: {found}. Look at its log and at /readyz, then start the run again: it resumes from its "
                     "last checkpoint."
                 )
-            # The pauses grow, and differ by client.
+            # Pauses grow, and are random, so that clients do not all come back at the same time.
             await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def check(self, method: Method, prompt: str, n: int, needed: NeededReference) -> None:
-        """Have a group of n rollouts without answers scored, before anything heavy starts.
+        """Let the service score a group of n rollouts without answers, before anything heavy starts.
 
-        Raises ScoreServiceError where the service does not answer, or would refuse the run's groups: for another
-        method or token, or a reference that is not as `needed`, or lacks the prompt.
+        Raises ScoreServiceError where the service does not answer, or would refuse the run's groups: it has another
+        method or token, or a reference that was not made as `needed` or lacks the prompt.
         """
         plan = method.rollouts
         voters, trained = (plan.voters, plan.trained) if plan is not None else (n, n)
@@ -111,7 +116,7 @@ class ScoreService:
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        # A connection for each group, so that a balancer may give each to another replica.
+        # Each group has its own connection, so that a load balancer can give it to any replica.
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TRY_SECONDS)) as session,
             session.post(f"{self.url}/v1/score", data=body, headers=headers) as reply,
@@ -146,4 +151,4 @@ class ScoreService:
 
 
 class _TryAgainError(RestrainError):
-    """The service answered that it cannot score now."""
+    """The service replied that it cannot score now."""

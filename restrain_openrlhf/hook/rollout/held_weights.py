@@ -1,4 +1,4 @@
-"""In rollout actors and vLLM's workers: digests of the weights that vLLM computes with, written after each sync."""
+"""Digests of the weights that vLLM computes with, made in its workers and written after each weight sync."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -11,17 +11,17 @@ from restrain_openrlhf.data.outputs import replacing
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.records.folder import RunFolder
 
-# Of one vLLM worker: SHA-256 by the weight's name in vLLM.
+# The SHA-256 digests of one vLLM worker, by the weight's name in vLLM.
 Digests = dict[str, str]
 
 
-# The workers' methods that the host calls for every weight, with the mark of the last one as their last argument
-# (trainer/ray/vllm_engine.py).
+# The workers' methods that the host calls for every weight (trainer/ray/vllm_engine.py). Their last argument says
+# whether the weight is the last one.
 TAKES_A_WEIGHT = ("update_weight", "update_weight_cuda_ipc")
 
 
 def watch(engine: Any) -> None:
-    """From here on a file is written after each weight sync, with the digests of each of the engine's workers."""
+    """From now on, write a file with the digests of all of the engine's workers after each weight sync."""
     call = engine.collective_rpc
 
     async def collective_rpc(method: Any, *args: Any, **kwargs: Any) -> Any:
@@ -34,7 +34,7 @@ def watch(engine: Any) -> None:
 
 
 def write_digests(workers: Sequence[Digests]) -> None:
-    """The file of this rollout actor's engine, below the run's folder."""
+    """Write the file of this rollout actor's engine, in the run's folder."""
     metrics = config_here().metrics
     assert metrics is not None, "the gate refuses digests without it"
     folder = RunFolder(metrics.parent).weight_digests
@@ -44,7 +44,7 @@ def write_digests(workers: Sequence[Digests]) -> None:
 
 
 def held(worker: Any) -> Digests:
-    """Inside a vLLM worker: of each weight as it computes with it. Equal digests are equal bits, of any layout."""
+    """Runs in a vLLM worker: the digests of the weights that it computes with. Layout does not matter, only bits."""
     return {name: hashlib.sha256(_bytes(tensor)).hexdigest() for name, tensor in _weights(worker)}
 
 
@@ -55,10 +55,10 @@ def _bytes(tensor: Any) -> Any:
 
 
 def _weights(worker: Any) -> Iterator[tuple[str, Any]]:
-    """Parameters as they lie in memory; and of each linear layer and output head its product with the identity.
+    """All parameters in memory, and the product of each linear layer and output head with the identity matrix.
 
     vLLM's CPU build computes with a packed copy that nothing can read, and empties the parameter. The product with the
-    identity is the weight itself, transposed, to the last bit: each of its sums has one term that is not zero.
+    identity is the transposed weight, bit for bit, because each of its sums has only one term that is not zero.
     """
     import torch  # noqa: PLC0415 - vLLM's worker has both already
     from vllm.model_executor.layers.linear import LinearBase  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Stands in for the engine while the host draws a group: counts tokens, seeds requests, hands out a plan's rollouts."""
+"""Stands in for vLLM's engine while a group is drawn: counts tokens, seeds requests, hands out a plan's rollouts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class PlannedOutput:
 
     @classmethod
     def of(cls, chain: Chain) -> Self:
-        """The chain as vLLM would have returned it."""
+        """The chain in the form in which vLLM returns a completion."""
         from vllm.logprobs import Logprob  # noqa: PLC0415 - must come after the device is prepared
         from vllm.outputs import CompletionOutput  # noqa: PLC0415
 
@@ -29,10 +29,9 @@ class PlannedOutput:
 
 
 class GroupEngine:
-    """The engine of one group's rollouts, in the order of their requests, with a seed for each where there is `seed`.
+    """The engine of one group. With a `seed`, each request in turn gets a seed of its own.
 
-    The host hands all rollouts of a prompt the same sampling parameters. `tokens` counts what was generated: a tree's
-    shared tokens once.
+    `tokens` counts the generated tokens; those that branches of a tree share are counted once.
     """
 
     def __init__(self, engine: Any, seed: int | None = None) -> None:
@@ -41,7 +40,7 @@ class GroupEngine:
         self.tokens = 0
 
     async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
-        """What the engine generates."""
+        """The engine's output."""
         if self._seed is not None:
             sampling_params = deepcopy(sampling_params)
             sampling_params.seed = rollout_seed(self._seed, next(self._turn))
@@ -53,9 +52,9 @@ class GroupEngine:
 
 
 class PlannedEngine:
-    """As GroupEngine, for a plan: it is drawn when the host's first request brings the prompt and the parameters.
+    """The engine of a group with a plan, which is drawn when the host's first request brings prompt and parameters.
 
-    Without a `seed`, vLLM draws from its engine's own.
+    Without a `seed`, vLLM uses the seed of its engine.
     """
 
     def __init__(self, engine: GroupEngine, plan: RolloutPlan, seed: int | None = None) -> None:
@@ -75,7 +74,7 @@ class PlannedEngine:
         return PlannedOutput.of((await self._drawing)[turn])
 
     def drawn(self) -> list[Chain]:
-        """All rollouts of the plan, once the host has those that are trained on."""
+        """All rollouts of the plan. Call it after the host has drawn the trained rollouts."""
         assert self._drawing is not None, "asked for the rollouts before the host drew any"
         return self._drawing.result()
 
@@ -92,11 +91,11 @@ class Sampler:
     seed: int | None = None
 
     async def __call__(self, response: Sequence[int], place: int) -> Chain:
-        """A continuation to its end. A plan continues fewer tokens than a response may have."""
+        """The response continued to its end. `response` must have fewer tokens than a response may have."""
         room = self.parameters.max_tokens - len(response)
         parameters = deepcopy(self.parameters)
         parameters.max_tokens = room
-        # The host's least number of tokens is the whole response's: vLLM forbids the end before a request has so many.
+        # The host's minimum is that of the whole response, but vLLM applies it to the request.
         parameters.min_tokens = min(max(parameters.min_tokens - len(response), 0), room)
         parameters.logprobs = self.top_k or 0
         if self.seed is not None:
@@ -113,6 +112,9 @@ class Sampler:
         return replace(chain, entropies=tuple(token_entropy(self._likely(entries)) for entries in completion.logprobs))
 
     def _likely(self, entries: Any) -> list[float]:
-        """The k highest log-probabilities, highest first; vLLM adds the sampled token's where it is not one of them."""
+        """The k highest log-probabilities, highest first.
+
+        vLLM also gives that of the sampled token, whatever its rank.
+        """
         ranked = sorted((entry.rank, entry.logprob) for entry in entries.values())
         return [log_prob for rank, log_prob in ranked if self.top_k and rank <= self.top_k]

@@ -1,4 +1,4 @@
-"""Wraps the host's SamplesGenerator and its rollout actors' start: a run's end, seeds, order, tokenizer, engine."""
+"""Wraps the host's SamplesGenerator and the start of its rollout actors: the run's end, seeds, order and tokenizer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ LABELS_POSITION = 1
 def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Wraps SamplesGenerator.generate_samples (samples_generator.py): one training step's rollouts.
 
-    After the run's last step there is nothing more to train on, which ends the host's loops (PPOTrainer.fit).
+    After the last step it returns no samples, which ends the host's loops (PPOTrainer.fit).
     """
     progress, config = PROGRESS.setdefault(generator, Progress()), config_here()
     if config.steps is not None and progress.steps >= config.steps:
@@ -24,13 +24,13 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
     samples, *rest = wrapped(*args, **kwargs)
     progress.steps += bool(samples)
     if config.seeded_rollouts:
-        # As their prompts were dispatched; the host has them as their groups were completed.
+        # Sort by the order of dispatch. The host returns groups in the order in which they were completed.
         samples = sorted(samples, key=lambda sample: int(sample.info[PLACE].item()))
     return samples, *rest
 
 
 def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Wraps SamplesGenerator._dispatch_prompts_to_vllm: the tokenizer goes by reference; seeds number the prompts."""
+    """Wraps SamplesGenerator._dispatch_prompts_to_vllm: sends a reference to the tokenizer, and seeds prompts."""
     if config_here().seeded_rollouts:
         progress = PROGRESS.setdefault(generator, Progress())
         numbered = with_visits(args[LABELS_POSITION], progress, generator.args.train.seed)
@@ -40,10 +40,11 @@ def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[An
 
 
 async def initialise(actor: Any, *args: Any, **kwargs: Any) -> None:
-    """Takes the place of RolloutRayActor.__init__: log-probabilities are those of the distribution that is sampled.
+    """Replaces RolloutRayActor.__init__, so that log-probabilities are those of the sampled distribution.
 
-    vLLM would give those before the temperature, which the policy's never are (models/actor.py). OpenRLHF leaves the
-    engine's limits at vLLM's choice, which is 128 rollouts. With `weight_digests` its weight syncs are watched.
+    By default vLLM returns them before the temperature is applied, but the policy's are after it (models/actor.py). The
+    limits of the engine, which OpenRLHF leaves at vLLM's default of 128 rollouts, come from `engine:`. With
+    `weight_digests`, weight syncs are watched.
     """
     config = config_here()
     kwargs = {"logprobs_mode": "processed_logprobs", **config.engine.options(), **kwargs}

@@ -1,7 +1,7 @@
-"""The tokenizer on its way to the rollout actors: stored in Ray once, and loaded once in each actor's process.
+"""Sends the tokenizer to the rollout actors: it is stored in Ray once, and loaded once in each actor's process.
 
 OpenRLHF pickles the tokenizer into the call of every prompt (trainer/ppo_utils/samples_generator.py), and the actor
-loads it as often: a tenth of a second of the trainer's time and half a second of the actor's for each prompt.
+loads it again each time. For each prompt this costs a tenth of a second in the trainer and half a second in the actor.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ import ray
 
 @dataclass(frozen=True)
 class SentTokenizer:
-    """Stands for the tokenizer in a prompt's call: a reference to the whole object, with all that was set on it."""
+    """Takes the tokenizer's place in a prompt's call: a reference to the stored tokenizer with all of its settings."""
 
     stored: ray.ObjectRef
 
 
-# Of each tokenizer of this process. It is stored as it is when the first prompts are sent.
+# The stored copy of each tokenizer of this process, made when the first prompts are sent.
 _SENT: WeakKeyDictionary[object, SentTokenizer] = WeakKeyDictionary()
 
 
 @contextmanager
 def tokenizer_by_reference(generator: Any) -> Iterator[None]:
-    """Within the block, the host's SamplesGenerator sends a SentTokenizer in the place of its tokenizer."""
+    """Within the block, the host's SamplesGenerator sends a SentTokenizer instead of its tokenizer."""
     whole = generator.tokenizer
     if whole not in _SENT:
         _SENT[whole] = SentTokenizer(ray.put(whole))
@@ -40,7 +40,10 @@ def tokenizer_by_reference(generator: Any) -> Iterator[None]:
 
 
 async def tokenizer_here(sent: Any) -> Any:
-    """The tokenizer that was sent, one object for all prompts of this process; any other object is given back."""
+    """The tokenizer that was sent, one object for all prompts of this process.
+
+    Any other object is returned unchanged.
+    """
     return await asyncio.shield(_arriving(sent.stored)) if isinstance(sent, SentTokenizer) else sent
 
 

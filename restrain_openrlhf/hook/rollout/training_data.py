@@ -1,4 +1,4 @@
-"""Which prompts are trained on, in which order, with what labels and seeds: the host's data sets, changed in place."""
+"""Changes the host's data sets in place: which prompts are trained on, in which order, with which labels and seeds."""
 
 import hashlib
 import random
@@ -35,20 +35,20 @@ class Progress:
     prompts: int = 0
 
     def next_visit(self, train_seed: int) -> Visit:
-        """Of the prompt that is dispatched now: another at every visit to the same prompt."""
+        """The visit to the prompt that is dispatched now. Every visit to the same prompt has another seed."""
         place, self.prompts = self.prompts, self.prompts + 1
         return Visit(place, _seed("prompt", train_seed, place))
 
 
-# By the host's sample generator. Filled anew where it goes on from a checkpoint (hook/logging/trainer.py).
+# The progress of each of the host's sample generators. A run that resumes sets it (hook/logging/trainer.py).
 PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """Says that a prompt's rollouts are trained on. `gold` is None unless the method reads gold.
+    """The label of a prompt whose rollouts are trained on. `gold` is None unless the method reads gold.
 
-    `row` is what the kind of answer reads of the prompt; None where nothing but its text is known.
+    `row` is what the kind of answer reads of the prompt's row, and None where only the prompt's text is known.
     """
 
     gold: str | None = None
@@ -58,26 +58,26 @@ class TrainingRow:
 
 @dataclass(frozen=True)
 class LabelWithRow:
-    """A row's label as the host has it, with what the kind of answer reads of the row."""
+    """The host's label of a row, with what the kind of answer reads of the row."""
 
     label: Any
     row: Row | None = None
 
     @classmethod
     def of(cls, label: Any) -> Self:
-        """A label that may be one already."""
+        """The label as a LabelWithRow, which it may be already."""
         return label if isinstance(label, cls) else cls(label)
 
     @property
     def gold(self) -> str | None:
-        """The label as text; None where there is none."""
+        """The label as text; None where it is empty."""
         return None if self.label in ("", None) else str(self.label)
 
 
 def mark_training(dataset: Any, reads_gold: bool, kind: AnswerKind = MATHEMATICS) -> None:
-    """Put a TrainingRow in place of every label of the host's PromptDataset (datasets/prompts_dataset.py).
+    """Replace every label of the host's PromptDataset (datasets/prompts_dataset.py) by a TrainingRow.
 
-    A label-free method's gold ends here: no process that draws or scores rollouts ever has it.
+    Unless the method reads gold, the gold answers end here: no process that draws or scores rollouts ever has them.
     """
     labels = map(LabelWithRow.of, dataset.labels)
     if reads_gold:
@@ -92,7 +92,7 @@ def _without_gold(row: Row | None, kind: AnswerKind) -> Row | None:
 
 
 def refuse_unlabelled(dataset: Any) -> None:
-    """Raises DataError where a problem of the evaluation set has no answer: it cannot be graded."""
+    """Raises DataError where a problem of the evaluation set has no answer, so that it cannot be graded."""
     labels = map(LabelWithRow.of, dataset.labels)
     without = [prompt for prompt, label in zip(dataset.prompts, labels, strict=True) if label.gold is None]
     if without:
@@ -103,7 +103,7 @@ def refuse_unlabelled(dataset: Any) -> None:
 
 
 def with_visits(labels: Sequence[Any], progress: Progress, train_seed: int) -> list[Any]:
-    """The labels of one dispatch; training rows get the next visits of the run, counted in `progress`."""
+    """The labels of one dispatch, in which training rows get the run's next visits, counted in `progress`."""
     return [
         replace(label, visit=progress.next_visit(train_seed)) if isinstance(label, TrainingRow) else label
         for label in labels
@@ -111,11 +111,11 @@ def with_visits(labels: Sequence[Any], progress: Progress, train_seed: int) -> l
 
 
 def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Seed torch in the process that shuffles the prompts, leave out those that the method does, fill the last batch.
+    """Seed torch in the process that shuffles the prompts, and prepare the training set or check the evaluation set.
 
-    The host seeds its model processes only (utils/deepspeed/deepspeed.py, setup_distributed), so that the order differs
-    from start to start; this can go when its dataloader takes a seeded generator. The training set is the one that is
-    shuffled (trainer/ppo_trainer.py, prepare_datasets).
+    The host only seeds its model processes (utils/deepspeed/deepspeed.py, setup_distributed), so the order of prompts
+    differs from start to start; this can go when its dataloader takes a seeded generator. The set that is shuffled is
+    the training set (trainer/ppo_trainer.py, prepare_datasets).
     """
     import torch  # noqa: PLC0415 - `restrain gpu-check` reads the seeds where there is no torch
 
@@ -130,25 +130,26 @@ def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any
 
 
 def prepare_training(dataset: Any, strategy: Any, config: HookConfig) -> None:
-    """The host's PromptDataset (datasets/prompts_dataset.py) of the prompts to train on, changed in place."""
+    """Select, repeat and mark prompts of the host's PromptDataset (datasets/prompts_dataset.py), in place."""
     keep_selected(dataset, config)
     fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
     mark_training(dataset, build(config.method).reads_gold, config.answers)
 
 
 def keep_selected(dataset: Any, config: HookConfig) -> None:
-    """Leave out the prompts that the method does not train on: the schedule is made from the data set's length."""
+    """Leave out the prompts that the method does not train on, before the host plans its schedule from the length."""
     selection = build(config.method).selection
     if selection is not None and config.reference is not None:
         _take(dataset, selected(selection, load_reference(config.reference), dataset.prompts))
 
 
 def fill_last_batch(dataset: Any, batch: int, seed: int) -> None:
-    """Repeat a few prompts, drawn by the seed, so that an episode is a whole number of rollout batches.
+    """Repeat some prompts, drawn with the seed, so that an episode is a whole number of rollout batches.
 
-    Of a smaller batch the host drops rollouts that fill no micro-batch, and takes no optimizer step; its gradient joins
-    the next step, and every later step ends in the middle of a batch (trainer/ray/ppo_actor.py, ppo_train, and
-    utils/loss_utils.py, iter_grad_accum_global_norm). This can go when the host steps at the end of a batch.
+    From a smaller batch the host drops the rollouts that do not fill a micro-batch, and takes no optimizer step. The
+    gradient joins the next step, and every later step ends in the middle of a batch (trainer/ray/ppo_actor.py,
+    ppo_train, and utils/loss_utils.py, iter_grad_accum_global_norm). This can go when the host steps at the end of a
+    batch.
     """
     count = len(dataset.prompts)
     order = random.Random(seed).sample(range(count), count)
@@ -164,11 +165,10 @@ def _take(dataset: Any, positions: Sequence[int]) -> None:
 def preprocess_data(
     wrapped: Callable[..., Any], _instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """A row without the label column has the empty label; a label brings what the kind of answer reads of the row.
+    """Give a row without the label column the empty label, and a label what the kind of answer reads of the row.
 
-    The host (datasets/prompts_dataset.py) reads one column name in the training and in the evaluation set, so that
-    evaluating during label-free training would ask for answers in the training file. A method that reads gold refuses
-    the empty label.
+    The host (datasets/prompts_dataset.py) has one label column for the training and the evaluation set, so label-free
+    training with an evaluation would need answers in the training file. A method that reads gold refuses empty labels.
     """
     row = args[0] if args else kwargs.pop("data")
     label_key = args[LABEL_KEY_POSITION] if len(args) > LABEL_KEY_POSITION else kwargs.get("label_key")
@@ -185,16 +185,16 @@ def preprocess_data(
 
 
 def rollout_seed(group_seed: int, place: int) -> int:
-    """For the rollout at `place` in its group; rollouts of equal seeds would be equal."""
+    """The seed of the rollout at `place` in its group. Rollouts with equal seeds would be equal."""
     return _seed("rollout", group_seed, place)
 
 
 def shuffle_seed(train_seed: int, optimizer_steps: int) -> int:
-    """For what a policy process draws in the training step that begins after so many optimizer steps."""
+    """The seed of a policy process for the training step that begins after so many optimizer steps."""
     return _seed("shuffle", train_seed, optimizer_steps)
 
 
 def _seed(use: str, *numbers: int) -> int:
-    """63 bits: torch and vLLM take a seed as a signed 64-bit number."""
+    """A seed of 63 bits, because torch and vLLM read a seed as a signed 64-bit number."""
     digest = hashlib.sha256(":".join([use, *map(str, numbers)]).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""Trajectories that the user's own agent draws: each over an engine of its own, what of it votes, and failures."""
+"""Trajectories that the user's own agent draws: their requests to the engine, the text that votes, and failures."""
 
 import asyncio
 import importlib.util
@@ -22,15 +22,15 @@ from restrain_openrlhf.hook.rollout.group_gathering import all_or_none
 from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 
 Span = tuple[int, int]
-# One prompt whose trajectories all fail may be the policy's doing; so many prompts one after the other are the agent's.
+# If all trajectories of one prompt fail, the policy may be the cause; for so many prompts in a row it is the agent.
 FAILED_PROMPTS = 4
-# Before 0.10.0 the host's executors take none.
+# Before 0.10.0 the host's executors take no images.
 TAKES_IMAGES = "images" in signature(AgentExecutorBase.execute).parameters
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One request of a trajectory: the tokens before it and those that were generated, with their log-probabilities."""
+    """One request of a trajectory: the tokens before it, and the generated tokens with their log-probabilities."""
 
     before: list[int]
     tokens: list[int]
@@ -38,18 +38,19 @@ class Turn:
 
     @property
     def span(self) -> Span:
-        """Where the generated tokens stand in the trajectory."""
+        """The positions of the generated tokens in the trajectory."""
         return len(self.before), len(self.before) + len(self.tokens)
 
     def is_in(self, trajectory: Sequence[int]) -> bool:
-        """Whether the trajectory continues from this turn: an agent may also ask for what it does not keep."""
+        """Whether the trajectory contains this turn. An agent may ask for tokens that it does not keep."""
         return list(trajectory[: self.span[1]]) == [*self.before, *self.tokens]
 
 
 class TrajectoryEngine:
-    """The engine of one trajectory, with all else that the host's rollout actor has: it keeps every turn.
+    """The engine of one trajectory, which records every turn; all else is that of the host's rollout actor.
 
-    With a `seed`, each request gets one of its own; `log_probs` has the tokens' asked for, whatever the agent asks.
+    With a `seed`, each request gets a seed of its own. With `log_probs`, log-probabilities are requested even if the
+    agent does not ask for them.
     """
 
     def __init__(self, engine: Any, seed: int | None = None, log_probs: bool = False) -> None:
@@ -62,7 +63,7 @@ class TrajectoryEngine:
         return getattr(self._engine, name)
 
     async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
-        """What the engine generates. An error of the engine is kept as `failure`: it is not the agent's."""
+        """The engine's output. An error of the engine is kept as `failure`, to tell it from an error of the agent."""
         asked, request = deepcopy(sampling_params), next(self._requests)
         if self._seed is not None:
             asked.seed = rollout_seed(self._seed, request)
@@ -89,7 +90,7 @@ class TrajectoryEngine:
         return [turn for turn in self.turns if turn.is_in(trajectory)]
 
     def log_probs(self, trajectory: Sequence[int]) -> list[float]:
-        """Of each token of the trajectory; 0 where it is not the policy's."""
+        """The log-probability of each token of the trajectory; 0 for tokens that the policy did not generate."""
         found = [0.0] * len(trajectory)
         for turn in self.kept(trajectory):
             found[slice(*turn.span)] = turn.log_probs or []
@@ -98,9 +99,9 @@ class TrajectoryEngine:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What the executor gave (the host's keys, utils/agent.py), the text that votes, and how many tokens it took.
+    """The executor's output (the host's keys, utils/agent.py), the text that votes, and the number of generated tokens.
 
-    `finished` is False where generation was cut off, or where the agent failed, with its `error`.
+    `finished` is False where generation was cut off or the agent failed; then `error` is the agent's.
     """
 
     output: dict[str, Any]
@@ -110,16 +111,19 @@ class Trajectory:
     error: Exception | None = None
 
     def logs(self) -> dict[str, float]:
-        """Its own reward, turns and extra logs, as the metrics are named. Raises ConfigError for what is no number."""
+        """The agent's reward, turns and extra logs by metric names.
+
+        Raises ConfigError for a value that is no number.
+        """
         own = {f"{AGENT_LOG}{name}": value for name, value in (self.output.get("extra_logs") or {}).items()}
         named = {AGENT_REWARD: self.output.get("reward"), AGENT_TURNS: len(self.output["action_ranges"]), **own}
         return {name: _number(name, value) for name, value in named.items() if value is not None}
 
 
 class WrappedAgent:
-    """The user's executor, and how its trajectories are read.
+    """The user's executor, and how trajectories are drawn with it and read.
 
-    It never sees a label: what it draws in training, evaluation and the offline pass is the same.
+    The executor never sees a label, so it draws the same way in training, evaluation and the offline pass.
     """
 
     def __init__(self, settings: Agent) -> None:
@@ -127,10 +131,12 @@ class WrappedAgent:
         self._failed_prompts = 0
 
     async def group(self, ask: Mapping[str, Any], n: int, seed: int | None, log_probs: bool) -> list[Trajectory]:
-        """n trajectories of one prompt. Raises GroupError where all of FAILED_PROMPTS prompts failed in a row.
+        """n trajectories of one prompt.
 
-        `ask` is what the host asks a rollout with (utils/agent.py, AgentExecutorBase.execute). Raises what the engine
-        raises, too.
+        Raises GroupError where all trajectories of FAILED_PROMPTS prompts in a row failed.
+
+        `ask` has the host's arguments for a rollout (utils/agent.py, AgentExecutorBase.execute). Also raises what the
+        engine raises.
         """
         seeds = [None if seed is None else rollout_seed(seed, place) for place in range(n)]
         drawn = await all_or_none([self.trajectory(ask, each, log_probs) for each in seeds])
@@ -145,7 +151,10 @@ class WrappedAgent:
         return drawn
 
     async def trajectory(self, ask: Mapping[str, Any], seed: int | None = None, log_probs: bool = False) -> Trajectory:
-        """One of them. Where the agent raises, or takes too long, the rest of it is missing, and the log says why."""
+        """One trajectory.
+
+        If the agent raises or takes too long, it ends there without an answer, and the log says why.
+        """
         engine = TrajectoryEngine(ask["llm_engine"], seed, log_probs)
         own = {**ask, "label": "", "llm_engine": engine, "sampling_params": deepcopy(ask["sampling_params"])}
         if not TAKES_IMAGES:
@@ -156,7 +165,7 @@ class WrappedAgent:
             async with asyncio.timeout(self._settings.trajectory_seconds):
                 output = await self._executor.execute(**own)
         except Exception as error:
-            # A stand-in would lack the images.
+            # What the agent has drawn so far cannot stand in for a trajectory with images, which it lacks.
             if engine.failure is not None or own.get("images"):
                 raise
             logging.getLogger(__name__).warning(
@@ -171,7 +180,7 @@ class WrappedAgent:
         return Trajectory(output, self._voted(output, ask["hf_tokenizer"]), not is_cut, engine.generated)
 
     def _failed(self, ask: Mapping[str, Any], engine: TrajectoryEngine, error: Exception) -> Trajectory:
-        """What had been written: the policy is trained on its turns, as on any rollout without an answer."""
+        """The trajectory so far. The policy is trained on its turns, as on any rollout without an answer."""
         tokenized = ask["hf_tokenizer"](text=ask["prompt"], add_special_tokens=False, return_tensors="pt")
         turns = engine.turns[-1:]
         tokens = [*turns[0].before, *turns[0].tokens] if turns else tokenized["input_ids"][0].tolist()
@@ -194,7 +203,7 @@ class WrappedAgent:
         return text if self._settings.tag is None else tagged(text, self._settings.tag) or ""
 
     def _refuse_wrong(self, output: Mapping[str, Any]) -> None:
-        """Raises ConfigError where the host would train on other tokens than the policy's."""
+        """Raises ConfigError where the output would make the host train on tokens that are not the policy's."""
         tokens, log_probs = output["observation_tokens"], output.get("rollout_log_probs")
         ends = [end for span in output["action_ranges"] for end in span]
         if ends != sorted(ends) or not all(0 <= end <= len(tokens) for end in ends):
@@ -210,9 +219,9 @@ class WrappedAgent:
 
 
 def agent_columns(drawn: Sequence[Trajectory], trained: int) -> list[dict[str, float]]:
-    """The numbers of each trained trajectory, and the share of all that failed.
+    """The numbers of each trained trajectory, and the share of all trajectories that failed.
 
-    One that lacks a number has the mean of its group's: the host wants the same names in all (Experience.info).
+    A number that one trajectory lacks is the group's mean, because the host requires the same names in all.
     """
     rows = [each.logs() for each in drawn[:trained]]
     names = dict.fromkeys(name for row in rows for name in row)
@@ -227,7 +236,7 @@ def load_executor(agent: Agent) -> Any:
         raise ConfigError(
             f"agent: {agent.path} is this project's own agent. Name the file of your agent, or remove `agent:`."
         )
-    # Says what is wrong with a file that cannot be read.
+    # Reading the text raises an error that explains a file that cannot be read.
     agent.text  # noqa: B018
     spec = importlib.util.spec_from_file_location("wrapped_agent", agent.path)
     if spec is None or spec.loader is None:

@@ -1,8 +1,8 @@
-"""Which rows are evaluation where OpenRLHF runs without our entry point, so that nothing marks those of training.
+"""Tells rows of evaluation from rows of training where OpenRLHF runs without our entry point, which would mark them.
 
-The host has one data.label_key for both data sets, and draws both by the same calls. What differs is how a group is
-drawn: of evaluation's, temperature and number of rollouts are eval.temperature and eval.n_samples_per_prompt, and
-nothing else is changed (trainer/ppo_trainer.py, fit; trainer/ppo_trainer_async.py, _run_eval). It trains first.
+The host has one data.label_key for both data sets, and draws both with the same calls. Only the sampling differs: an
+evaluation has the temperature eval.temperature and eval.n_samples_per_prompt rollouts (trainer/ppo_trainer.py, fit;
+trainer/ppo_trainer_async.py, _run_eval). The host trains before it evaluates.
 """
 
 import logging
@@ -19,10 +19,10 @@ def in_words(drawn: EvaluationDraws) -> str:
 
 @dataclass
 class UnmarkedRows:
-    """Tells evaluation's groups from training's in one rollout actor, by `evaluation` of the configuration.
+    """Recognises groups of evaluation in one rollout actor by the configuration's `evaluation`.
 
-    Gold reaches nothing but a group that is drawn as `evaluation` says, after another that was not: training's are
-    never graded, whatever their labels.
+    A group is only graded by gold if it is drawn as `evaluation` says, and an earlier group was drawn otherwise. So no
+    group of training is ever graded, whatever its label.
     """
 
     evaluation: EvaluationDraws | None
@@ -30,10 +30,10 @@ class UnmarkedRows:
     _has_warned: bool = field(default=False, init=False)
 
     def are_evaluation(self, label: Any, drawn: EvaluationDraws, prompt: str) -> bool:
-        """Whether a group is to be graded by its label, and not trained on.
+        """Whether a group is graded by its label instead of trained on.
 
         Raises ConfigError for a group that is drawn neither as training nor as evaluation, and where the two cannot be
-        told apart; DataError for one of evaluation without a label.
+        told apart; DataError for a group of evaluation without a label.
         """
         if drawn == self.evaluation:
             self._refuse_training_alike(drawn)
@@ -65,7 +65,7 @@ class UnmarkedRows:
         )
 
     def _warn(self, drawn: EvaluationDraws) -> None:
-        """Once: every later row is alike."""
+        """Warn once that labels are ignored."""
         if self._has_warned:
             return
         self._has_warned = True

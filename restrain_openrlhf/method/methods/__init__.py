@@ -1,4 +1,4 @@
-"""The methods that come with the package, one idea per file; each registers itself where it is imported here."""
+"""The methods that come with the package, a file for each idea. Importing a file registers its methods."""
 
 from restrain_openrlhf.method.methods import ettrl, grpo_gold, restrain, srt, ttrl
 

@@ -1,4 +1,4 @@
-"""ETTRL: TTRL on the leaves of entropy-forked trees (ETMR), advantages reshaped by entropy (EAR)."""
+"""ETTRL: TTRL on the leaves of trees that fork at high entropy (ETMR), with advantages reshaped by entropy (EAR)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,8 +30,8 @@ class ClipAdvantages(Transform):
 class ResidualEntropy(Transform):
     """A'_i = A_i (1 + (H̄ − H_i) / H̄), H_i the rollout's mean token entropy and H̄ the group's mean of it (ETTRL).
 
-    With H_i > 2 H̄ the advantage changes sign, as the formula says. Raises GroupError where the rollouts have no
-    entropies.
+    The formula changes the sign of an advantage where H_i > 2 H̄, and so does this. Raises GroupError where the
+    rollouts have no entropies.
     """
 
     reads = frozenset({"entropies"})
@@ -60,7 +60,7 @@ TREE_KEYS = {"trees", "forks", "branches"}
 
 @register
 class Ettrl(MajoritySettings):
-    """`etmr: false` draws `votes` independent rollouts instead of trees."""
+    """Trees that fork where the token entropy is highest; with `etmr: false`, `votes` independent rollouts."""
 
     name: Literal["ettrl"] = "ettrl"
     etmr: StrictBool = Field(default=True, description="Draw trees; false: draw `votes` independent rollouts.")

@@ -9,7 +9,7 @@ from restrain_openrlhf.method.settings import OneLabelSettings, register
 
 @register
 class GrpoGold(OneLabelSettings):
-    """The gold answer is the label, if a rollout of the group gave it."""
+    """The gold answer is the label. A group in which no rollout gave it has no label, and all its advantages are 0."""
 
     name: Literal["grpo_gold"] = "grpo_gold"
 

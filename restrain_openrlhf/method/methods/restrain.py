@@ -1,7 +1,8 @@
-"""RESTRAIN (Yu et al.): equations 3 to 5 of the paper, their settings, and how they make up the method.
+"""RESTRAIN (Yu et al.): equations 3 to 5 of the paper, their settings, and the method that they form.
 
-A prompt has n rollouts with m distinct answers, its labels; c_j rollouts gave label j, f_j = c_j / n, M = max_j c_j.
-The frozen model gave its own majority c_ref times in n_ref rollouts. A⁺ and A⁻ are in advantages.py (eq. 2 and 6).
+The n rollouts of a prompt have m distinct answers, which are its labels: c_j rollouts gave label j, f_j = c_j / n, and
+M = max_j c_j. Of n_ref rollouts of the frozen model, c_ref gave that model's majority answer. A⁺ and A⁻ are in
+advantages.py (eq. 2 and 6).
 """
 
 import math
@@ -18,10 +19,10 @@ from restrain_openrlhf.method.types import AdvantagePair, Facts, Floats, GroupSc
 
 
 def log_g(squares: Floats, sigma: float) -> Floats:
-    """log g = −d² / 2σ² of d² = (f − k)², in its shape; σ = 0 and σ = ∞ are the exact limits."""
+    """log g = −d² / 2σ², elementwise, of the squares d² = (f − k)². σ = 0 and σ = ∞ give the exact limits."""
     if sigma == 0:
         return np.where(squares == 0, 0.0, -np.inf)
-    # The square of a tiny σ would underflow to 0, so divide twice; what then overflows has weight 0.
+    # The square of a tiny σ would underflow to 0, so divide by σ twice. A quotient that overflows means weight 0.
     with np.errstate(over="ignore"):
         return -(squares / sigma) / sigma / 2
 
@@ -35,7 +36,7 @@ class Gaussian(LabelWeighting):
 
     def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
         squares = (votes.shares - self.k) ** 2
-        # A factor that all g have cancels, and without it a small σ would divide 0 by 0.
+        # A factor common to all g cancels out. Without dividing by the largest, a small σ would make every g 0.
         g = np.exp(log_g(squares - squares.min(initial=np.inf), self.sigma))
         weights: Floats = g / g.sum()
         return weights
@@ -50,7 +51,8 @@ class PenalizeLowConsensus(Transform):
 
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
         votes, zeros = score.votes, np.zeros_like(score.rewards)
-        # M / n, not κ · n: .07 · 100 rounds above 7, and would penalise a group that stands exactly at κ.
+        # Compare M / n with κ, not M with κ · n: 0.07 · 100 rounds above 7, and a group exactly at κ would be
+        # penalised.
         majority = votes.majority_count / votes.n if self.kappa < 1 else votes.majority_count
         if majority >= self.kappa:
             return score
@@ -59,7 +61,7 @@ class PenalizeLowConsensus(Transform):
 
 @dataclass(frozen=True)
 class WeighPrompt(Transform):
-    """A⁺, A⁻ and the KL term times u_x = g(c_ref / n_ref) (eq. 5); online: g(M / n) in its place; or a given number."""
+    """Multiplies A⁺, A⁻ and KL by u_x (eq. 5): g(c_ref / n_ref) offline, g(M / n) online, or a given number."""
 
     weight: Literal["offline", "online"] | float
     k: float = 1.0

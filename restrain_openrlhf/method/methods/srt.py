@@ -1,4 +1,4 @@
-"""SRT: majority labels stored once by the frozen model, or online labels on easy prompts alone."""
+"""SRT: majority labels that the frozen model gave once, or online labels on easy prompts alone."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Easiest:
     share: float
 
     def __call__(self, shares: Sequence[float]) -> list[int]:
-        # 1/3 of 300 must be 100 although 300 * (1/3) may come out slightly above.
+        # A third of 300 prompts must be 100, although 300 * (1/3) may come out slightly above.
         count = math.ceil(round(len(shares) * self.share, 9))
         ranked = sorted(range(len(shares)), key=lambda position: (-shares[position], position))
         return sorted(ranked[:count])

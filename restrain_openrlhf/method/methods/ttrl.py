@@ -11,9 +11,10 @@ from restrain_openrlhf.method.settings import OneLabelSettings, register
 
 
 class MajoritySettings(OneLabelSettings):
-    """The group's majority is the label. `votes` rollouts vote and the first `train_on` of them are trained on.
+    """The group's majority is the label: `votes` rollouts vote, and the first `train_on` of them are trained on.
 
-    Without either, all of rollout.n_samples_per_prompt do both; without `train_on`, all that vote are trained on.
+    Without `votes`, the rollout.n_samples_per_prompt rollouts of the host vote. Without `train_on`, all that vote are
+    trained on.
     """
 
     ties: Ties = Field(
@@ -28,7 +29,7 @@ class MajoritySettings(OneLabelSettings):
     )
 
     def independent(self, top_k: int | None = None) -> Independent | None:
-        """Rollouts drawn one by one; None where no number of votes is set, and the host decides."""
+        """The plan of independent rollouts; None where `votes` is not set, so that the host's flags decide."""
         return None if self.votes is None else Independent(self.votes, self.train_on or self.votes, top_k)
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""POST /get_reward: rollouts wait in slots until their groups are scored."""
+"""POST /get_reward: each rollout waits in a slot until its group is scored."""
 
 import asyncio
 import hashlib
@@ -34,7 +34,7 @@ IGNORED = "Rows have a label, which is ignored: they vote (service.labelled_rows
 
 @dataclass
 class GetReward:
-    """The endpoint. Each group is scored in a background task; `stopping` is what requests get at the end."""
+    """The endpoint. A background task scores each group. Once `stopping` is set, all requests get it as their reply."""
 
     block: ServiceBlock
     scorer: GroupScorer
@@ -49,9 +49,9 @@ class GetReward:
         self.collector = GroupCollector(size, timing, lambda group: asyncio.create_task(self._score(group)))
 
     async def serve(self, request: Request) -> RewardReply | RewardReplies:
-        """The reply. Raises a RestrainError where there is none to give, for all of a request's rollouts.
+        """The reply to all rollouts of a request. Raises a RestrainError where there is none to give.
 
-        Nothing here keeps the body while the request waits: a pending rollout costs its answer's memory.
+        Nothing here keeps the body while the request waits, so a pending rollout only costs the memory of its answer.
         """
         if self.block.group_size is None:
             detail = "This service scores whole groups (POST /v1/score). Set service.group_size to turn /get_reward on."
@@ -80,11 +80,11 @@ class GetReward:
         return slot
 
     def _refuse_labels(self) -> None:
-        """Raises RefusedError where nothing says that labels are to be ignored; either is logged once."""
+        """Raises RefusedError unless the configuration says to ignore labels. Either case is logged once."""
         is_refused = self.block.labelled_rows == "refuse"
         if not self.has_warned:
             self.has_warned = True
-            # OpenRLHF's client does not log what it is told.
+            # OpenRLHF's client does not log a refusal, so the service does.
             log("labels", logging.WARNING, detail=LABELLED if is_refused else IGNORED)
         if is_refused:
             raise RefusedError(409, LABELLED)
@@ -93,7 +93,7 @@ class GetReward:
         return read_response(query, prompt, self.ends, self.scorer.kind, self.scorer.row_of(prompt))
 
     async def _wait(self, slots: Sequence[Slot], receive: Receive) -> list[RewardReply]:
-        """Until all replies are there, the client is gone, the hold is over or the service stops."""
+        """Wait until all replies are there, the client is gone, `timing.hold` is over or the service stops."""
         gone = asyncio.ensure_future(_disconnected(receive))
         replies = asyncio.gather(*(slot.reply for slot in slots))
         try:
@@ -135,13 +135,13 @@ class GetReward:
         return RewardReply(rewards=reward, scores=reward, extra_logs=dict(zip(LOGS, values, strict=True)))
 
     def stop(self) -> None:
-        """Whoever waits, waits no longer."""
+        """Release all requests that wait: they are told to ask again."""
         self.stopping = RefusedError(503, "The service is stopping.", again=True)
         for slot in [slot for groups in self.collector.groups.values() for group in groups for slot in group.slots]:
             slot.give(self.stopping)
 
 
 async def _disconnected(receive: Receive) -> None:
-    """Returns once the client closed its connection."""
+    """Return when the client has closed its connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

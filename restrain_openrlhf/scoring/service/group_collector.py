@@ -17,9 +17,10 @@ Key = tuple[str, str | None]
 
 @dataclass(eq=False)
 class Slot:
-    """One rollout's place in its group. `text` is its query's digest, None where it did not come before the deadline.
+    """One rollout's place in its group. `text` is the digest of its query, None if it had not come by the deadline.
 
-    A request waits for the reply; while none does, the slot is vacant, and given up after `until` (seconds).
+    While no request waits for the reply, the slot is vacant. A vacant slot is given up at the time `until` (seconds of
+    the monotonic clock).
     """
 
     group: "Group"
@@ -31,14 +32,14 @@ class Slot:
     kind: Literal["first", "retry", "late"] = "first"
 
     def give(self, reply: Reply) -> None:
-        """The reply is known: whoever waits gets it, and else it is kept for the retry."""
+        """Set the reply. A request that waits gets it; otherwise it is kept for the retry."""
         if not self.reply.done():
             self.reply.set_result(reply)
 
 
 @dataclass(eq=False)
 class Group:
-    """Up to n rollouts of one prompt. `size`: how many of the slots `scoring` scores; None while it gathers."""
+    """Up to n rollouts of one prompt. `size` is how many of the slots are scored, and None while the group gathers."""
 
     key: Key
     opened: float
@@ -49,7 +50,7 @@ class Group:
 
 @dataclass
 class GroupCollector:
-    """All groups of all prompts. `score` is called once with each group that is whole or has reached its deadline."""
+    """All groups of all prompts. `score` is called once for each group, when it is whole or its deadline passes."""
 
     n: int
     timing: Timing
@@ -59,9 +60,9 @@ class GroupCollector:
     def arrive(self, key: Key, text: str, response: Response, now: float) -> Slot:
         """The slot of a request.
 
-        A retry carries the same text as its first try, and so may a second rollout. What tells them apart is the first
-        one's connection, which a client closes before it tries again: so a request takes a vacant slot with its text if
-        there is one, and else a slot of its own.
+        A retry carries the same text as its first try, and so may a second rollout. The connection of the first try
+        tells them apart, because a client closes it before it tries again. So a request takes a vacant slot with its
+        text if there is one, and otherwise a slot of its own.
         """
         self.sweep(key, now)
         vacant = [slot for group in self.groups.get(key, ()) for slot in group.slots if slot.vacant]
@@ -79,28 +80,31 @@ class GroupCollector:
         return slot
 
     def leave(self, slot: Slot, now: float) -> None:
-        """Its client went away without the reply: a retry may take the slot."""
+        """The slot's client went away without the reply. From now on a retry may take the slot."""
         slot.vacant, slot.until = True, now + self.timing.retake
 
     def answered(self, slot: Slot) -> None:
-        """Its client was sent the reply."""
+        """The slot's client has the reply, so the slot is no longer needed."""
         slot.group.slots.remove(slot)
 
     def _close(self, group: Group) -> None:
-        # By the digests of the texts, so that ties do not depend on who came first.
+        # Sort by the digests of the texts, so that ties of the vote do not depend on which rollout came first.
         group.slots.sort(key=lambda slot: slot.text or "")
         group.size = len(group.slots)
         group.slots += [Slot(group) for _ in range(self.n - group.size)]
         group.scoring = self.score(group)
 
     def finish(self, group: Group, replies: Sequence[Reply], late: Reply, now: float) -> None:
-        """The replies of the group's slots, in order; `late` is for those beyond, rollouts yet to come included."""
+        """Give the group's slots their replies, in order.
+
+        Slots beyond these get `late`, also those of rollouts yet to come.
+        """
         for index, slot in enumerate(group.slots):
             slot.until = now + (self.timing.keep if slot.text is None else self.timing.retake)
             slot.give(replies[index] if index < len(replies) else late)
 
     def sweep(self, key: Key, now: float) -> None:
-        """What time alone changes for a prompt: slots that nobody came back to are given up, and deadlines pass."""
+        """Apply what time has changed for a prompt: give up slots without a client, and score overdue groups."""
         groups = self.groups.pop(key, [])
         for group in groups:
             if group.size is None or all(slot.reply.done() for slot in group.slots):

@@ -32,7 +32,7 @@ SCHEMAS = "#/components/schemas/{model}"
 
 @dataclass
 class Service:
-    """All parts of the process. Raises a RestrainError where the method, the reference or the model is wrong."""
+    """The state of the process. Raises a RestrainError where the method, the reference or the model is wrong."""
 
     config: ServiceConfig
     token: str | None
@@ -53,7 +53,7 @@ class Service:
         self.metrics.draining.set_function(lambda: self.draining)
 
     async def answer(self, request: Request, serve: Callable[[Request], Awaitable[BaseModel]]) -> Response:
-        """The reply, counted. What goes wrong is a reply, too."""
+        """The reply of `serve`, counted in the metrics. An error becomes a reply as well."""
         path, metrics = request.url.path, self.metrics
         self.pending += 1
         try:
@@ -99,7 +99,7 @@ class Service:
         return wire.GroupReply.of(await self.metrics.scored(partial(score_whole_group, self.scorer, group), truncated))
 
     def _refuse_other_method(self, given: dict[str, Any] | None) -> None:
-        # As JSON has it, which knows no infinity.
+        # Compare the settings as JSON has them: there infinity is null.
         own = from_json(to_json(self.config.method.model_dump(mode="json"), inf_nan_mode="null"))
         theirs = own if given is None else given
         for key in sorted({*own, *theirs}):
@@ -109,7 +109,7 @@ class Service:
 
 
 def _needed_of_urls(config: ServiceConfig) -> NeededReference:
-    """What /get_reward needs its reference to be made with: its requests say nothing of model and sampling."""
+    """How the reference of /get_reward must have been made; requests do not say which model and sampling they use."""
     block = config.service
     fingerprint = model_fingerprint(block.model) if block.model else None
     drawn = {name: getattr(block, name) for name in SAMPLING}
@@ -118,7 +118,7 @@ def _needed_of_urls(config: ServiceConfig) -> NeededReference:
 
 
 def application(service: Service) -> FastAPI:
-    """The routes."""
+    """The application with its routes."""
     app = FastAPI(title="RESTRAIN: scores groups of rollouts", version=version("restrain-openrlhf"), redoc_url=None)
 
     @app.post("/v1/score", response_model=wire.ScoreReply, **_documented(wire.ScoreRequest))
@@ -147,7 +147,7 @@ def application(service: Service) -> FastAPI:
         """Prometheus."""
         return PlainTextResponse(generate_latest(service.metrics.registry))
 
-    # What bodies refer to, and the token: the framework knows neither, because we read both ourselves.
+    # FastAPI does not know the schemas of the bodies, nor the token, because this service reads both itself.
     components = app.openapi()["components"]
     components["schemas"] |= wire.ScoreRequest.model_json_schema(ref_template=SCHEMAS)["$defs"]
     components["securitySchemes"] = {name: {"type": "http", "scheme": name} for name in ("bearer", "basic")}

@@ -1,4 +1,4 @@
-"""How a request is read and refused: its token, the body's size, time and form, and a query's final answer."""
+"""How a request is read or refused: its token, its body (size, time and form), and the final answer of a query."""
 
 import asyncio
 import base64
@@ -16,12 +16,15 @@ from restrain_openrlhf.scoring.service.service_config import ServiceBlock
 from restrain_openrlhf.scoring.service.telemetry import log
 
 Body = TypeVar("Body", bound=BaseModel)
-# How much of a prompt's end must be found where the host cut or re-spelled its beginning.
+# Characters of a prompt's end that must be in the query where the host has cut or changed the prompt's beginning.
 PROMPT_END = 200
 
 
 class RefusedError(RestrainError):
-    """A request is answered with this status and reason instead of being served; `again`: come back soon."""
+    """A request is answered with this status and reason instead of being served.
+
+    `again` asks the client to come back.
+    """
 
     def __init__(self, status: int, detail: str, again: bool = False) -> None:
         super().__init__(f"{detail} Ask again." if again else detail)
@@ -30,7 +33,7 @@ class RefusedError(RestrainError):
 
 
 def refused(error: Exception) -> RefusedError:
-    """What the client is told of an error: of one of ours its message, of any other only that the log has it."""
+    """What the client is told of an error: our own errors' message, and of any other only that the log says more."""
     if isinstance(error, ClientDisconnect):
         return RefusedError(499, "The client closed the connection; nobody reads this reply.")
     if isinstance(error, RestrainError):
@@ -40,7 +43,7 @@ def refused(error: Exception) -> RefusedError:
 
 
 async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> Body:
-    """The body as `kind`. Raises RefusedError, which never repeats the input; ClientDisconnect where none comes."""
+    """The body, parsed as `kind`. Raises RefusedError, which never quotes the input, or ClientDisconnect."""
     body, most = bytearray(), block.limits.body_bytes
     try:
         async with asyncio.timeout(block.timing.body):
@@ -60,9 +63,9 @@ async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> 
 
 
 def given_token(authorization: str) -> str | None:
-    """The token of `Bearer TOKEN`, or of `Basic` as password (or as user alone); None of anything else.
+    """The token of `Bearer TOKEN`, or the password (without one the user) of `Basic`; None for anything else.
 
-    OpenRLHF's client has no setting for headers, but aiohttp makes the latter of http://user:TOKEN@host/.
+    OpenRLHF's client has no setting for headers, but aiohttp turns http://user:TOKEN@host/ into `Basic`.
     """
     scheme, _, value = authorization.partition(" ")
     if scheme.lower() != "basic":
@@ -76,19 +79,19 @@ def given_token(authorization: str) -> str | None:
 
 @dataclass(frozen=True)
 class Response:
-    """A response's final answer, read as it stands (None: missing), and whether the length limit cut it off."""
+    """A response's final answer as written (None: missing), and whether the length limit cut the response off."""
 
     answer: str | None
     truncated: bool
 
 
 def read_response(query: str, prompt: str, ends: tuple[str, ...], kind: AnswerKind, row: Row) -> Response:
-    """The response of a query, read as its kind of answer.
+    """The response in a query, which is the prompt and the response in one text.
 
-    Raises DataError where the query is not its prompt and something after it, and where the row is unusable.
+    Raises DataError where the query does not begin with its prompt, and where the row cannot be used.
 
-    The client sends no truncation flag. Generation that stopped by itself ends with one of `ends`, which is in the text
-    because the client decodes with skip_special_tokens=False; anything else hit the length limit.
+    The client does not say whether a response is truncated. A response that ended by itself ends with one of `ends`,
+    because the client decodes with skip_special_tokens=False; every other one hit the length limit.
     """
     response = _after_prompt(query, prompt)
     marks = "|".join(map(re.escape, sorted(ends, key=len, reverse=True)))
@@ -97,7 +100,7 @@ def read_response(query: str, prompt: str, ends: tuple[str, ...], kind: AnswerKi
 
 
 def _after_prompt(query: str, prompt: str) -> str:
-    # The host cuts a prompt that is too long at its beginning.
+    # The host cuts the beginning off a prompt that is too long.
     known = prompt if query.startswith(prompt) else prompt[-PROMPT_END:]
     found = query.find(known)
     if found < 0:

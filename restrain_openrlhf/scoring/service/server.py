@@ -17,7 +17,7 @@ from restrain_openrlhf.scoring.service.handlers import Service, application
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 from restrain_openrlhf.scoring.service.telemetry import JsonLines, log
 
-# A step's rollouts knock at once; the kernel allows no more than net.core.somaxconn.
+# All rollouts of a step connect at the same time. The kernel caps this number at net.core.somaxconn.
 BACKLOG = 8192
 
 
@@ -29,10 +29,10 @@ def serve(config: ServiceConfig, token: str | None, host: str, port: int) -> Non
     except OSError as error:
         what = f"--host {host} --port {port}: the server cannot listen there ({error.strerror})."
         raise ConfigError(f"{what} Choose another port, or stop the process that uses this one.") from None
-    # Every pending request is an open socket: allow as many as the system lets us.
+    # Every pending request is an open socket, so allow as many as the system permits.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # By its own rule Python looks for cycles among all pending requests again and again: half of a burst's time.
+    # With its default thresholds Python's garbage collector takes half of the time of a burst of requests.
     gc.set_threshold(50_000, 20, 10)
     logging.basicConfig(handlers=[JsonLines()], level=logging.WARNING, force=True)
     log("starting", method=config.method.name, group_size=config.service.group_size, token=token is not None)
@@ -43,12 +43,15 @@ def serve(config: ServiceConfig, token: str | None, host: str, port: int) -> Non
 
 
 class DrainingServer(uvicorn.Server):
-    """The first SIGTERM or SIGINT drains: not ready, waiting groups complete, the rest is released. A second ends."""
+    """The first SIGTERM or SIGINT drains the server, and a second one ends it.
+
+    A draining server is not ready. It completes the groups that wait, and tells all other requests to ask again.
+    """
 
     def __init__(self, service: Service) -> None:
         config = uvicorn.Config(
             application(service),
-            # asyncio accepts all that wait in one turn of the loop; uvloop accepts one, so that under load few get in.
+            # asyncio accepts all waiting connections in one turn of its loop. uvloop accepts one, too few under load.
             loop="asyncio",
             backlog=BACKLOG,
             log_config=None,
@@ -65,7 +68,7 @@ class DrainingServer(uvicorn.Server):
         self.service.draining = True
 
     async def on_tick(self, counter: int) -> bool:
-        """What is done ten times a second. Returns whether to end."""
+        """uvicorn's hook, called ten times a second. Returns whether to end."""
         now, timing = time.monotonic(), self.service.config.service.timing
         collector = self.service.get_reward.collector
         for key in tuple(collector.groups) if counter % 5 == 0 else ():
@@ -73,7 +76,7 @@ class DrainingServer(uvicorn.Server):
         if self.service.draining and self.drain_since == math.inf:
             log("draining")
             self.drain_since = now + timing.drain_notice
-        # Balancers get time to see that we are not ready; waiting groups get time to complete; the rest ask again.
+        # First load balancers get time to see that the service is not ready, then waiting groups get time to complete.
         if now >= self.drain_since and (not self.service.pending or now >= self.drain_since + timing.drain):
             self.should_exit = True
             self.service.get_reward.stop()

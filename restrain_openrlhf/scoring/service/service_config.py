@@ -1,4 +1,4 @@
-"""What `restrain serve` is told: the method, how /get_reward gathers groups, what requests may cost, the token."""
+"""The configuration of `restrain serve`: the method, how /get_reward gathers groups, limits of requests, the token."""
 
 import os
 from pathlib import Path
@@ -21,9 +21,9 @@ class _Block(BaseModel):
 
 
 class Timing(_Block, strict=True):
-    """Seconds. OpenRLHF's client (openrlhf/utils/agent.py) makes five tries of 180 s, one second apart.
+    """Times in seconds. OpenRLHF's client (openrlhf/utils/agent.py) makes five tries of 180 s, one second apart.
 
-    `hold` is below that, so that the service and not a dead socket ends a try, and `deadline` below all of them.
+    `hold` is below 180, so that the service ends a try and not a dead socket. `deadline` is below the sum of all tries.
     """
 
     hold: float = Field(
@@ -58,7 +58,10 @@ class RequestLimits(_Block, strict=True):
 
 
 class ServiceBlock(_Block):
-    """The `service:` block. `group_size` turns /get_reward on; the seven keys after it are its own."""
+    """The `service:` block.
+
+    `group_size` turns /get_reward on, and the seven keys after it only apply to /get_reward.
+    """
 
     group_size: int | None = Field(
         None, strict=True, ge=2, le=4096, description="Rollouts per group (n_samples_per_prompt); null: no /get_reward."
@@ -113,7 +116,7 @@ class ServiceConfig(_Block):
 
 
 def load_service_config(path: Path) -> ServiceConfig:
-    """A file with the keys of ServiceConfig. Raises ConfigError naming the file and the key."""
+    """The configuration in a YAML file. Raises ConfigError naming the file and the key."""
     document = blocks(read_yaml(path), path, ServiceConfig.model_fields)
     config = typed(ServiceConfig, {**document, "service": document.get("service") or {}}, path)
     method, block = build(config.method), config.service
@@ -132,9 +135,9 @@ def load_service_config(path: Path) -> ServiceConfig:
 
 
 def load_token(file: Path | None) -> str | None:
-    """The token of --token-file, else of the file RESTRAIN_TOKEN_FILE names, else of RESTRAIN_TOKEN, else None.
+    """The token, from --token-file, from the file that RESTRAIN_TOKEN_FILE names, or from RESTRAIN_TOKEN; else None.
 
-    Raises ConfigError for a file that cannot be read and for a token that is too short to be one.
+    Raises ConfigError for a file that cannot be read, and for a token that is too short or not printable ASCII.
     """
     named = file or os.environ.get(FILE_VARIABLE)
     source = f"--token-file {file}" if file else f"{FILE_VARIABLE} {named}" if named else TOKEN_VARIABLE

@@ -1,4 +1,4 @@
-"""What the service says of itself without a prompt's or a rollout's text: JSON lines on stderr, Prometheus' meters."""
+"""The service's log (JSON lines on stderr) and its Prometheus metrics, without any text of a prompt or rollout."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
 from restrain_openrlhf.method import GroupScore
-from restrain_openrlhf.scoring.threads import scored_in_a_thread
+from restrain_openrlhf.scoring.scorer import scored_in_a_thread
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 SHARES = tuple(step / 10 for step in range(1, 11))
@@ -21,15 +21,15 @@ _LOG.setLevel(logging.INFO)
 
 
 def log(event: str, level: int = logging.INFO, error: Exception | None = None, **values: object) -> None:
-    """Write one event with named values; of an error its type and the line that raised it."""
+    """Write one event with named values. Of an error, its type and the line that raised it are written."""
     _LOG.log(level, event, exc_info=error, extra={"values": values})
 
 
 class JsonLines(logging.Handler):
-    """Our events, and Python's own records (uvicorn, asyncio) as the event `server`."""
+    """Writes our events, and the records of uvicorn and asyncio as the event `server`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record to what sys.stderr is now. An exception's message is left out: it may quote a rollout."""
+        """Write a record to the current sys.stderr, without an exception's message, which may quote a rollout."""
         other = {"event": "server", "logger": record.name, "message": record.getMessage().split("\n")[0]}
         event = {"event": record.msg, **record.values} if hasattr(record, "values") else other
         error = record.exc_info[1] if record.exc_info else None
@@ -41,7 +41,7 @@ class JsonLines(logging.Handler):
 
 
 class Metrics:
-    """All meters of one process, in a registry of their own."""
+    """All metrics of one process, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -65,7 +65,10 @@ class Metrics:
         self.residual_deaths = counter("restrain_residual_deaths", "Answers that latex2sympy2's process died at")
 
     async def scored(self, work: Callable[[], GroupScore], truncated: int, outcome: str = "full") -> GroupScore:
-        """The group that `work` scores in a thread, full or partial, counted with so many truncated responses."""
+        """The group that `work` scores in a thread, counted in the metrics.
+
+        `truncated` is how many of its responses are truncated; `outcome` is "full" or "partial".
+        """
         with self.groups.labels("failed").count_exceptions(), self.score_seconds.time():
             group = await scored_in_a_thread(work)
         self.groups.labels(outcome).inc()

@@ -33,7 +33,7 @@ def training() -> set[str]:
 def of_the_trainer() -> set[str]:
     """As they are logged, in every row."""
     from restrain_openrlhf.hook.logging.step_records import SPEEDS
-    from restrain_openrlhf.hook.policy.experience import LogProbGap
+    from restrain_openrlhf.hook.policy.rollout_gap import LogProbGap
     from restrain_openrlhf.records.metrics import NOT_FINITE
 
     votes = {

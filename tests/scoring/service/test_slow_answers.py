@@ -11,8 +11,7 @@ import pytest
 from restrain_openrlhf.answers import residual
 from restrain_openrlhf.answers.residual import RESIDUAL
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.scoring import GroupScorer, score_whole_group
-from restrain_openrlhf.scoring.threads import scored_in_a_thread
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group, scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
 SECONDS = 0.05
