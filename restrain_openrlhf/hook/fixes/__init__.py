@@ -1,1 +1,1 @@
-"""Mends of the host: each names the host's file, and when the mend can go."""
+"""Fixes of the host. Each names the host's file, and says when the fix can go."""

@@ -1,4 +1,4 @@
-"""How DeepspeedStrategy saves, taken over: a checkpoint counts once it is whole, and only then is another deleted."""
+"""Replaces how DeepspeedStrategy saves: a checkpoint counts once it is whole, and only then is another one deleted."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from restrain_openrlhf.hook.fixes import lora
 from restrain_openrlhf.records.contents import ACTOR, LATEST
 
 GIBIBYTE = 2**30
-# A model's folder while it is written; no folder of a whole model is called so.
+# The suffix of a model's folder while it is written; the folder of a whole model never has it.
 PARTIAL = ".partial"
 BEST = "best"
 CONFIG = "config.json"
@@ -23,7 +23,10 @@ ZIP_WRITER = ("PytorchStreamWriter", "unexpected pos")
 
 @dataclass(frozen=True)
 class Saving:
-    """What the host asks for: DeepSpeed's checkpoint `tag` in `save_dir`, beside at most `max_num`, `max_mem` GiB."""
+    """The arguments of the host's save_ckpt: write DeepSpeed's checkpoint `tag` in `save_dir`.
+
+    At most `max_num` checkpoints of `max_mem` GiB together may remain.
+    """
 
     model: Any
     save_dir: str
@@ -37,30 +40,33 @@ class Saving:
 
     @classmethod
     def of(cls, wrapped: Callable[..., None], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
-        """The arguments of the host's call, its defaults included."""
+        """From the arguments of the host's call and the host's defaults."""
         given = signature(wrapped).bind(*args, **kwargs)
         given.apply_defaults()
         return cls(**given.arguments)
 
     @property
     def folder(self) -> Path:
-        """The checkpoint's; without a tag DeepSpeed counts its own steps (runtime/engine.py, save_checkpoint)."""
+        """The checkpoint's folder.
+
+        Without a tag DeepSpeed names it by its own step (runtime/engine.py, save_checkpoint).
+        """
         return Path(self.save_dir, self.tag if self.tag is not None else f"global_step{self.model.global_steps}")
 
 
 def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """In the place of the host's, which deletes old checkpoints, even the only one, before it writes the next.
+    """Replaces the host's save_ckpt, which deletes old checkpoints, even the only one, before it writes the next.
 
-    Here `latest` names the new one once every rank has written its part, and what is too much is deleted after that.
-    Can go when OpenRLHF does so (utils/deepspeed/deepspeed.py). Raises CheckpointError where it cannot be written, as
-    on a full disk; older checkpoints stay usable.
+    Here `latest` names the new checkpoint once every rank has written its part, and only then are surplus checkpoints
+    deleted. This can go when OpenRLHF does so (utils/deepspeed/deepspeed.py). Raises CheckpointError where the
+    checkpoint cannot be written, as on a full disk; older ones stay usable.
     """
     saving = Saving.of(wrapped, args, kwargs)
     try:
         with lora.without_base(strategy, saving.model):
             _write(strategy, saving)
     except (OSError, RuntimeError) as error:
-        # torch.save reports a full disk as a RuntimeError of its own zip writer.
+        # torch.save reports a full disk as a RuntimeError of its zip writer.
         if isinstance(error, RuntimeError) and not any(word in str(error) for word in ZIP_WRITER):
             raise
         raise CheckpointError(
@@ -72,7 +78,11 @@ def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...]
 
 
 def _write(strategy: Any, saving: Saving) -> None:
-    """DeepSpeed's own `latest` is rank 0's, which does not wait for the others; its method ends at a barrier."""
+    """Write the checkpoint, then `latest`.
+
+    DeepSpeed itself writes `latest` on rank 0 without waiting for the other ranks. Its save_checkpoint ends at a
+    barrier, so that afterwards all parts are written.
+    """
     state = dict(saving.client_state or {})
     saving.model.save_checkpoint(saving.save_dir, tag=saving.tag, client_state=state, save_latest=False)
     if not strategy.is_rank_0():
@@ -86,10 +96,10 @@ def _write(strategy: Any, saving: Saving) -> None:
 
 
 def delete_surplus(strategy: Any, saving: Saving) -> None:
-    """Delete the checkpoints beside the new one that are too many or too large, in the host's order.
+    """Delete older checkpoints, in the host's order, until their number and size are within the limits.
 
-    A new best one takes the place of the earlier best ones. The others go by their metric: those without one first,
-    then the worst, the oldest first. Those that a killed run has left unfinished go before all of them.
+    A new best checkpoint replaces the earlier best ones. The others go in this order: those that a killed run has left
+    unfinished, those without a metric, then by their metric, the worst first; among equals the oldest goes first.
     """
     new = saving.folder
     others = [path for path in new.parent.iterdir() if path.is_dir() and path != new]
@@ -105,7 +115,11 @@ def delete_surplus(strategy: Any, saving: Saving) -> None:
 
 
 def _worth(strategy: Any, checkpoint: Path) -> tuple[bool, bool, float, float]:
-    """The host writes a checkpoint's metric, be it none, after all else: without that file it is not whole."""
+    """The key by which checkpoints are deleted, lowest first.
+
+    The host writes the file of a checkpoint's metric last, even without a metric, so a checkpoint without that file is
+    unfinished.
+    """
     metric = strategy._read_ckpt_metric(str(checkpoint))
     is_whole = Path(strategy._get_ckpt_metric_path(str(checkpoint))).exists()
     return is_whole, metric is not None, float("-inf") if metric is None else metric, checkpoint.stat().st_mtime
@@ -116,9 +130,9 @@ def _bytes(folders: Sequence[Path]) -> int:
 
 
 def drop_unfinished(flags: Mapping[str, Any]) -> None:
-    """Remove a first checkpoint that a killed run did not finish: the host would go on from it, and fail.
+    """Remove a first checkpoint that a killed run did not finish; the host would try to resume from it, and fail.
 
-    It takes the folder for a checkpoint (trainer/ppo_trainer.py, init_checkpoint_states), whatever is in it.
+    The host takes any folder of that name for a checkpoint (trainer/ppo_trainer.py, init_checkpoint_states).
     """
     for folder in (Path(flags["ckpt.path"], name) for name in (ACTOR, "_critic")):
         if flags["ckpt.load_enable"] and folder.is_dir() and not (folder / LATEST).exists():
@@ -126,9 +140,9 @@ def drop_unfinished(flags: Mapping[str, Any]) -> None:
 
 
 def save_model(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A Hugging Face folder appears under its name once it is whole; one that was there stays until then.
+    """Give a Hugging Face folder its name once it is whole; an earlier folder stays until then.
 
-    The host writes into the folder itself, weights first and the tokenizer last (utils/deepspeed/deepspeed.py).
+    The host writes straight into the folder, weights first and the tokenizer last (utils/deepspeed/deepspeed.py).
     """
     model, tokenizer, output_dir = args
     folder = Path(output_dir).absolute()
@@ -143,9 +157,9 @@ def save_model(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...
 
 
 def _take_place(partial: Path, folder: Path) -> None:
-    """A folder that is there may hold other things: by the host's defaults, the checkpoints are below ckpt.output_dir.
+    """Move a whole model into its folder, which may hold other files: by default, checkpoints are in it.
 
-    Then config.json goes first and comes last: without it no reader takes the folder for a model.
+    config.json is removed first and moved last, because without it no reader takes the folder for a model.
     """
     if not folder.exists():
         partial.rename(folder)
@@ -160,7 +174,7 @@ def _take_place(partial: Path, folder: Path) -> None:
 
 
 def _to_disk(folder: Path) -> None:
-    """A machine that stops must not leave the folder with files that are empty."""
+    """Flush all files to disk, so that a machine that stops does not leave empty files in the folder."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:

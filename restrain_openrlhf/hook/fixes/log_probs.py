@@ -1,8 +1,8 @@
-"""Wraps Actor's log_probs_from_logits: the policy's backward pass writes the logits' gradient over the logits.
+"""Wraps log_probs_from_logits: the policy's backward pass writes the gradient of the logits over the logits.
 
-The host's own way without flash-attn's cross entropy (models/utils.py) takes 16 bytes a logit in the backward pass,
-which for a vocabulary of 150,000 is more than the rest of a micro-batch; this takes 6 (tests/hook/test_log_probs.py
-measures both). It can go when the host's cross entropy works in place.
+Without flash-attn's cross entropy the host (models/utils.py) needs 16 bytes per logit in the backward pass, which for a
+vocabulary of 150,000 is more than the rest of a micro-batch. This needs 6 (tests/hook/test_log_probs.py measures both).
+It can go when the host's cross entropy works in place.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,14 +12,17 @@ from typing import Any
 
 import torch
 
-# Tokens at a time, so that no second tensor of all logits is made.
+# Tokens that are processed at a time, so that there is never a second tensor of all logits.
 CHUNK = 1024
 _read_again = ContextVar("_read_again", default=False)
 
 
 @contextmanager
 def logits_read_again(holds: bool) -> Iterator[None]:
-    """Says whether another backward pass reads the logits too, as the entropy's does, so that they must stay."""
+    """Within the block, `holds` says that another backward pass, such as the entropy's, also reads the logits.
+
+    Then they must not be overwritten.
+    """
     token = _read_again.set(holds)
     try:
         yield
@@ -30,7 +33,10 @@ def logits_read_again(holds: bool) -> Iterator[None]:
 def log_probs_from_logits(
     wrapped: Callable[..., torch.Tensor], _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> torch.Tensor:
-    """ln p of each label, (..., V) and (...) to (...); equal to the host's to the last bit without flash-attn."""
+    """ln p of each label: logits (..., V) and labels (...) give (...).
+
+    Without flash-attn, bit for bit what the host computes.
+    """
     logits, labels, temperature = _bound(*args, **kwargs)
     if temperature != 1 or logits.dtype is not torch.float32 or not (torch.is_grad_enabled() and logits.requires_grad):
         return wrapped(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""LoRA: the host trains, checkpoints and keeps the adapter alone; vLLM and the saved model get it in whole weights.
+"""LoRA: the host trains and checkpoints only the adapter; vLLM and the saved model get whole weights.
 
 The reference policy is the policy's own base model with the adapter off, instead of a second copy. This can go when the
 host does so (trainer/ppo_utils/experience_maker.py, RemoteExperienceMaker), sends vLLM an adapter's whole update and
@@ -31,9 +31,9 @@ DROPPED = 0xFFFF
 
 @dataclass(frozen=True)
 class MergedWeight:
-    """Stands for an adapted weight where the host reads a parameter: W + s B A, computed anew whenever it is read.
+    """Stands in for an adapted weight where the host reads a parameter: W + s B A, computed whenever it is read.
 
-    W is never written. To add and to subtract B A again would not give its bits back, in bf16 least of all.
+    W itself is never changed, because adding B A and subtracting it again would not restore its bits.
     """
 
     name: str
@@ -53,7 +53,7 @@ class MergedWeight:
 
     @property
     def data(self) -> torch.Tensor:
-        """The whole weight in the base's type, a tensor of its own, summed in fp32 and rounded by `rounded`."""
+        """A new tensor with the whole weight in the base model's type, summed in fp32 and rounded by `rounded`."""
         with torch.no_grad():
             merged = self.weight.detach().to(torch.float32, copy=True)
             for adapter in self.layer.active_adapters:
@@ -62,7 +62,7 @@ class MergedWeight:
 
 
 def _delta(layer: Any, adapter: str) -> torch.Tensor:
-    """s B A in fp32, of W's shape; an embedding's by peft, in the type of its matrices."""
+    """s B A in fp32, of the shape of W. For an embedding, peft computes it in the type of its matrices."""
     if adapter not in layer.lora_A:
         whole: torch.Tensor = layer.get_delta_weight(adapter).float()
         return whole
@@ -72,12 +72,12 @@ def _delta(layer: Any, adapter: str) -> torch.Tensor:
 
 
 def rounded(weight: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
-    """fp32 values in `dtype`; in bf16 each goes up or down by a threshold of its own, the same at every call.
+    """fp32 values as `dtype`. In bf16 each entry is rounded up or down by its own threshold, the same at every call.
 
-    To the nearest, an entry that moved by less than half a unit in the last place would not move at all, and that is
-    most of a young adapter's update (docs/decisions/0006-lora-sends-whole-weights.md). With thresholds spread evenly
-    over the unit, by the entry's place and the weight's `name`, the share of the entries that go up is the share of the
-    unit that they moved: their sum, and what a layer computes, has the whole update. What bf16 can hold stays.
+    Rounding to the nearest would lose every change of less than half a unit in the last place, which is most of a young
+    adapter's update (docs/decisions/0006-lora-sends-whole-weights.md). The thresholds depend on the entry's place and
+    the weight's `name`, and are spread evenly over the unit. So among entries that changed by some share of the unit,
+    this share is rounded up, and their sum has the whole update. A value that bf16 can represent stays as it is.
     """
     if dtype != torch.bfloat16:
         return weight.to(dtype)
@@ -86,7 +86,7 @@ def rounded(weight: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor
 
 
 def _thresholds(count: int, name: str, device: torch.device) -> torch.Tensor:
-    """`count` integers from 0 to DROPPED, alike on every device: the finaliser of MurmurHash3 over their places."""
+    """`count` integers from 0 to DROPPED, equal on every device: MurmurHash3's finaliser applied to their places."""
     mixed = torch.arange(count, dtype=torch.int32, device=device) + (zlib.crc32(name.encode()) & 0x7FFFFFFF)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         mixed ^= (mixed >> shift) & (2 ** (32 - shift) - 1)
@@ -97,10 +97,10 @@ def _thresholds(count: int, name: str, device: torch.device) -> torch.Tensor:
 def whole_weights(
     model: PeftModel, named: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, torch.Tensor | MergedWeight]]:
-    """The base model's tensors under the base model's names, with the adapter in them.
+    """The base model's tensors under the base model's names, with the adapter added to the weights.
 
-    `named` are tensors of `model.get_base_model()`, in which peft has put its layers: `q_proj.weight` is
-    `q_proj.base_layer.weight` there, and the adapter's own tensors stand beside it.
+    `named` holds tensors of `model.get_base_model()`, into which peft has put its layers: there `q_proj.weight` is
+    called `q_proj.base_layer.weight`, and the adapter's tensors are beside it.
     """
     adapted = _adapted_layers(model)
     for name, tensor in named:
@@ -109,7 +109,7 @@ def whole_weights(
             whole = MergedWeight(layer, adapted[layer], tensor) if rest == "weight" else tensor
             yield f"{layer}.{rest}", whole
         elif "lora_" not in name:
-            # As peft tells its own parameters (tuners/lora/model.py, LoraModel.prefix).
+            # peft recognises its own parameters by this prefix, too (tuners/lora/model.py, LoraModel.prefix).
             yield name, tensor
 
 
@@ -118,9 +118,9 @@ def _adapted_layers(model: PeftModel) -> dict[str, Any]:
 
 
 def initialise_actor(wrapped: Callable[..., None], actor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """After the host made its model and adapter (models/actor.py, Actor.__init__): see that the adapter can be merged.
+    """Let the host make its model and adapter (models/actor.py, Actor.__init__), then check that they can be merged.
 
-    A word of the command line reaches peft in a list, where it does not know "all-linear".
+    "all-linear" arrives from the command line in a list, in which peft does not recognise it.
     """
     if kwargs.get("target_modules") == [ALL_LINEAR]:
         kwargs = {**kwargs, "target_modules": ALL_LINEAR}
@@ -131,7 +131,7 @@ def initialise_actor(wrapped: Callable[..., None], actor: Any, args: tuple[Any, 
 
 
 def refuse_shared_weights(model: PeftModel) -> None:
-    """Raises ConfigError for an adapter on one of two layers that share a weight: a whole model has one for both."""
+    """Raises ConfigError for an adapter on one of two layers that share a weight: a merged model has only one."""
     every = list(model.get_base_model().named_parameters(remove_duplicate=False))
     for name, layer in _adapted_layers(model).items():
         weight = layer.get_base_layer().weight
@@ -145,7 +145,7 @@ def refuse_shared_weights(model: PeftModel) -> None:
 
 
 def _expect_no_base(model: torch.nn.Module, keys: Any) -> None:
-    """A checkpoint holds what is trained: of what it lacks, torch is to miss the adapter's tensors alone."""
+    """Keep torch from missing the base model's tensors in a checkpoint, which only holds what is trained."""
     frozen = {name for name, parameter in model.named_parameters(remove_duplicate=False) if not parameter.requires_grad}
     keys.missing_keys[:] = [name for name in keys.missing_keys if name not in frozen]
 
@@ -153,14 +153,14 @@ def _expect_no_base(model: torch.nn.Module, keys: Any) -> None:
 def broadcast_to_vllm(
     wrapped: Callable[..., None], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """The weight sync of ActorPPOTrainer (trainer/ray/ppo_actor.py), over NCCL, TCP or CUDA IPC, with whole weights."""
+    """Wraps the weight sync of ActorPPOTrainer (trainer/ray/ppo_actor.py), so that it sends whole weights."""
     with naming_whole_weights(trainer.strategy._unwrap_model(trainer.actor)):
         wrapped(*args, **kwargs)
 
 
 @contextmanager
 def naming_whole_weights(model: Any) -> Iterator[None]:
-    """Within the block, a LoRA model's `named_parameters` are the base model's, one merged after the other."""
+    """Within the block, `named_parameters` of a LoRA model gives the base model's names with merged weights."""
     if not isinstance(model, PeftModel):
         yield
         return
@@ -172,7 +172,10 @@ def naming_whole_weights(model: Any) -> Iterator[None]:
 
 
 def save_model(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """DeepspeedStrategy.save_model writes an adapter alone: it goes to `adapter/`, in the folder of the whole model."""
+    """Save the whole model, and the adapter in its folder `adapter/`.
+
+    The host (DeepspeedStrategy) saves only the adapter.
+    """
     model, tokenizer, folder = args
     trained = strategy._unwrap_model(model)
     if isinstance(trained, PeftModel):
@@ -183,7 +186,7 @@ def save_model(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...
 
 @dataclass(frozen=True)
 class WholeModel:
-    """A LoRA model as the host saves one that has no adapter."""
+    """A LoRA model with the interface of a model without adapter, as far as the host's saving uses it."""
 
     model: PeftModel
 
@@ -193,19 +196,19 @@ class WholeModel:
         return self.model.get_base_model().config
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Whole weights and buffers by the base model's names, in main memory."""
+        """Whole weights and buffers under the base model's names, in main memory."""
         named = self.model.get_base_model().state_dict().items()
         return {name: tensor.data.cpu() for name, tensor in whole_weights(self.model, named)}
 
     def save_pretrained(self, folder: str, state_dict: dict[str, torch.Tensor], **options: Any) -> None:
-        """Weights, config.json and generation_config.json, as transformers writes them."""
+        """Write weights, config.json and generation_config.json as transformers does."""
         base: Any = self.model.get_base_model()
         base.save_pretrained(folder, state_dict=state_dict, **options)
 
 
 @contextmanager
 def without_base(strategy: Any, engine: Any) -> Iterator[None]:
-    """Within the block, a DeepSpeed engine's checkpoints leave a LoRA model's base out: it is loaded from its files."""
+    """Within the block, checkpoints of a LoRA model leave out the base model, which is loaded from its own files."""
     model = strategy._unwrap_model(engine)
     if not isinstance(model, PeftModel):
         yield
@@ -220,20 +223,23 @@ def without_base(strategy: Any, engine: Any) -> Iterator[None]:
 
 
 def _drop_second_names(model: torch.nn.Module, state: dict[str, torch.Tensor], *_: object) -> None:
-    """DeepSpeed leaves frozen weights out by one name each, and the head that is tied to an embedding has another."""
+    """Remove frozen weights under their second names.
+
+    DeepSpeed leaves a frozen weight out under one name only, but an output head that is tied to an embedding has two.
+    """
     names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for name in names - {name for name, _ in model.named_parameters()}:
         state.pop(name, None)
 
 
 def make_policy_the_reference(maker: Any) -> None:
-    """In a LoRA run, what a RemoteExperienceMaker asks the reference policy goes to the policy from here on."""
+    """In a LoRA run, send what a RemoteExperienceMaker asks the reference policy to the policy instead."""
     if maker.initial_model_group is not None and maker.args.ds.lora.rank > 0:
         maker.initial_model_group = without_adapter(maker.actor_model_group)
 
 
 def without_adapter(group: Any) -> Any:
-    """The policy's group as the host sends it batches (trainer/ray/launcher.py), which run with the adapter off."""
+    """A copy of the policy's group (trainer/ray/launcher.py) whose batches run with the adapter off."""
     plain = copy.copy(group)
     plain._actor_handlers = [_WithoutAdapter(actor) for actor in group._actor_handlers]
     return plain
@@ -241,7 +247,7 @@ def without_adapter(group: Any) -> Any:
 
 @dataclass(frozen=True)
 class _WithoutAdapter:
-    """A policy process's handle."""
+    """The handle of a policy process, as far as the host uses that of a reference policy."""
 
     actor: Any
 
@@ -255,6 +261,6 @@ class _WithoutAdapter:
 
 
 def run_without_adapter(actor: Any, method: str, data: Any, start: int, end: int) -> Any:
-    """Inside a policy process: BaseModelActor.execute_batch with the base model alone."""
+    """Runs in a policy process: BaseModelActor.execute_batch with the adapter off."""
     with actor.strategy._unwrap_model(actor.actor).disable_adapter():
         return actor.execute_batch(method, data, start, end)

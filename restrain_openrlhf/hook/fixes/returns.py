@@ -1,4 +1,4 @@
-"""The host's returns in one pass over the tokens instead of a loop of Python over them."""
+"""The host's returns as one tensor operation, instead of a Python loop over the tokens."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,9 @@ def get_cumulative_returns(
 ) -> torch.Tensor:
     """Wraps RemoteExperienceMaker.get_cumulative_returns: rewards (B, T) become sums over what follows, (B, T).
 
-    The same numbers but for rounding. group_norm, the one estimator that a hooked run has, does not discount
-    (trainer/ppo_utils/experience_maker.py, compute_advantages_and_returns); with a discount the host's loop runs.
+    The numbers are the same except for rounding. A hooked run always has the estimator group_norm, which does not
+    discount (trainer/ppo_utils/experience_maker.py, compute_advantages_and_returns); with a discount the host's loop
+    runs.
     """
     rewards, mask, gamma = args
     if gamma != 1.0:

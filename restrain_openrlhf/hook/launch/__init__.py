@@ -1,1 +1,1 @@
-"""A run from outside: checked, started, followed and resumed; what it looks like on the terminal."""
+"""A run seen from outside: it is checked, started, followed, resumed, and shown on the terminal."""

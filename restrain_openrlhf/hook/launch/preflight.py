@@ -1,4 +1,4 @@
-"""Everything that can be checked before Ray, vLLM or a model starts: settings first, then what a run is made from."""
+"""Everything that can be checked before Ray, vLLM or a model starts: first settings, then the inputs of the run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,15 +28,14 @@ from restrain_openrlhf.scoring import GroupScorer
 if TYPE_CHECKING:
     from restrain_openrlhf.hook.rollout.group_scoring import ScoreService
 
-# Tells OpenRLHF's entry point that `restrain train`, which starts it, has checked the run: a large prompt file takes
-# minutes.
+# Tells the entry point that `restrain train` has already checked the run, which takes minutes for many prompts.
 CHECKED = "--restrain.checked"
 
 
 def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
-    """How many prompts an episode has: those of the training file that the method trains on.
+    """Check a run, and return how many prompts of the training file the method trains on in an episode.
 
-    Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts, another reference.
+    Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts or a wrong reference.
     """
     refuse_here(config, flags)
     return RunInputs.of(config, flags).check()
@@ -44,7 +43,7 @@ def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class LoadedPrompts:
-    """A run's prompts, with the identities of their template and of the model that is trained on them."""
+    """The prompts of a run, and the identities of their template and of the model."""
 
     fingerprint: str
     template: str
@@ -53,12 +52,11 @@ class LoadedPrompts:
 
 @dataclass(frozen=True)
 class RunInputs:
-    """All that a run is made from, as its settings name it: nothing of it has been read yet.
+    """The inputs of a run as its settings name them; nothing has been read yet.
 
-    `n`: trained rollouts of a prompt. `needed`: what the reference must be made with, but for model and template.
-    `agent` is the user's own, which draws in the place of OpenRLHF's single turn.
-    `service` scores the groups in the place of the rollout actors; `reads_answers` says that they read answers all the
-    same, of evaluations.
+    `n` is the number of trained rollouts per prompt. `needed` says how the reference must have been made, without model
+    and template. `agent` is the user's own, if one draws the rollouts. `service` scores the groups if it is not None.
+    `reads_answers` says whether the run's own processes read answers, for votes or for evaluations.
     """
 
     model: str
@@ -75,7 +73,10 @@ class RunInputs:
 
     @classmethod
     def of(cls, config: HookConfig, flags: dict[str, Any]) -> Self:
-        """Raises ConfigError for several data sets or a wrong token, DataError where rollouts could not be kept."""
+        """The inputs that the settings name.
+
+        Raises ConfigError for several data sets or a wrong token, DataError where rollouts could not be kept.
+        """
         if config.keeps_rollouts:
             arrow()
         n, new_tokens = flags["rollout.n_samples_per_prompt"], flags["rollout.max_new_tokens"]
@@ -90,13 +91,13 @@ class RunInputs:
         return cls(
             model=flags["actor.model_name_or_path"],
             source=prompt_source(flags),
-            # Without rollout.max_new_tokens the host leaves one token (utils/agent.py).
+            # Without rollout.max_new_tokens the host reserves one token for the response (utils/agent.py).
             room=Sampling(max_len=flags["data.max_len"], max_new_tokens=new_tokens or 1),
             kind=config.answers,
             method=method,
             n=n,
             reference=config.reference,
-            # Of a reference that the method does not read, model, template and agent alone must be the run's.
+            # If the method does not read the reference, only its model, template and agent must be those of the run.
             needed=drawn.by(config.reference_n, config.reference_sampling)
             if method.needs_reference
             else NeededReference(agent=drawn.agent),
@@ -106,7 +107,7 @@ class RunInputs:
         )
 
     def check(self) -> int:
-        """How many of the prompts are trained on. Raises a RestrainError as `check_run`."""
+        """The number of prompts that are trained on. Raises a RestrainError; see `check_run`."""
         if self.agent is not None:
             from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: PLC0415 - imports OpenRLHF
 
@@ -119,7 +120,7 @@ class RunInputs:
         if self.service is not None:
             self.service.check(self.method, texts[0], self.n, needed)
             if self.method.selection is None:
-                # The service has the reference; only choosing the prompts needs it here.
+                # The service has read the reference; this process only needs it to select prompts.
                 return len(texts)
         reference = load_reference(self.reference) if self.reference else None
         GroupScorer(self.method, reference, self.kind)
@@ -131,14 +132,14 @@ class RunInputs:
         return len(texts) if selection is None else len(selected(selection, reference, texts))
 
     def load(self) -> LoadedPrompts:
-        """The prompts, checked with the model's tokenizer; weights stay where they are.
+        """Read the prompts and check them with the model's tokenizer, without loading weights.
 
-        Raises ConfigError for a missing model, DataError for bad prompts and ones too long.
+        Raises ConfigError for a missing model, DataError for bad prompts and prompts that are too long.
         """
         fingerprint = model_fingerprint(self.model)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
-        # As the host loads it (openrlhf/utils/utils.py).
+        # The host loads it the same way (openrlhf/utils/utils.py).
         tokenizer = AutoTokenizer.from_pretrained(self.model, trust_remote_code=True)
         prompts = load_prompts(self.source, tokenizer, self.kind)
         if not self.source.apply_chat_template:

@@ -1,6 +1,6 @@
-"""A run's progress on the terminal: a bar, or a line with its time for each phase and step, and when it will end.
+"""Shows a run's progress: a bar on a terminal, otherwise a line with its time for each phase and step.
 
-On a terminal a signal near the limit that would end the run is shown in colour, unless NO_COLOR is set.
+On a terminal, a signal near the limit that would end the run is shown in colour, unless NO_COLOR is set.
 """
 
 from collections import deque
@@ -18,18 +18,27 @@ from restrain_openrlhf.records.metrics import STEP_SECONDS, StepRow
 
 OnPhase = Callable[[str], None]
 OnStep = Callable[[StepRow, int], None]
-# The time left follows from the median of so many steps, the latest: responses become longer or shorter as a run goes.
+# The time left is estimated from the median of the latest steps, because responses get longer or shorter during a run.
 LATEST_STEPS = 20
 
 
 def numbered(on_phase: OnPhase, total: int) -> OnPhase:
-    """The same callback, with each phase's number among `total`."""
+    """The same callback, with the number of each phase among `total`."""
     numbers = iter(range(1, total + 1))
     return lambda name: on_phase(f"{next(numbers)} of {total}: {name}")
 
 
+COLUMNS = (
+    SpinnerColumn(),
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeElapsedColumn(),
+)
+
+
 class _BarAndFacts(Progress):
-    """A bar, and below it what the last step measured: in one line a terminal of 80 columns would have cut off both."""
+    """A bar with the numbers of the last step below it, because a terminal of 80 columns cannot show both in a line."""
 
     facts = ""
 
@@ -41,51 +50,56 @@ class _BarAndFacts(Progress):
 @contextmanager
 def step_progress(label: str, console: Console) -> Iterator[tuple[OnPhase, OnStep]]:
     """A progress bar on a terminal, else one line per event; yields the callbacks for a phase and for a step."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with _BarAndFacts(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(label, total=None)
-        warned = False
-        seconds: deque[float] = deque(maxlen=LATEST_STEPS)
+    with _BarAndFacts(*COLUMNS, console=console, disable=not console.is_terminal) as bar:
+        shown = _StepProgress(label, bar)
+        yield shown.on_phase, shown.on_step
 
-        def line(text: str) -> None:
-            if not console.is_terminal:
-                console.print(f"{datetime.now():%H:%M:%S}  {label}: {text}", markup=False, soft_wrap=True)
 
-        def on_phase(name: str) -> None:
-            nonlocal task
-            # A task that has had a total keeps it: a phase without one needs a task of its own.
-            progress.remove_task(task)
-            task = progress.add_task(f"{label}: {name}", total=None)
-            progress.facts = ""
-            line(name)
+class _StepProgress:
+    """What a run has shown so far, on the console of its bar."""
 
-        def on_step(row: StepRow, total: int) -> None:
-            seconds.extend([row.numbers[STEP_SECONDS]] if STEP_SECONDS in row.numbers else [])
-            facts = _pace(seconds, total - row.step) + _facts(row)
-            progress.facts = f"{facts}{_near(row)}"
-            progress.update(task, description=f"{label}: training", completed=row.step, total=total)
-            line(f"step {row.step}/{total}  {facts}")
-            nonlocal warned
-            if not warned and (share := row.votes["missing_share_of_voters"]) > MANY_MISSING:
-                warned = True
-                console.print(
-                    f"{label}: warning: {share:.0%} of the rollouts of step {row.step} have no answer and do not vote. "
-                    "The run's log shows some of what was not read.",
-                    markup=False,
-                    soft_wrap=True,
-                )
+    def __init__(self, label: str, bar: _BarAndFacts) -> None:
+        self._label, self._bar, self._console = label, bar, bar.console
+        self._task = bar.add_task(label, total=None)
+        self._seconds: deque[float] = deque(maxlen=LATEST_STEPS)
+        self._has_warned = False
 
-        yield on_phase, on_step
+    def on_phase(self, name: str) -> None:
+        """Show a new phase, of unknown length."""
+        # A task that has had a total keeps it: a phase without one needs a task of its own.
+        self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(f"{self._label}: {name}", total=None)
+        self._bar.facts = ""
+        self._print_line(name)
+
+    def on_step(self, row: StepRow, total: int) -> None:
+        """Show a step of `total` steps."""
+        self._seconds.extend([row.numbers[STEP_SECONDS]] if STEP_SECONDS in row.numbers else [])
+        facts = _pace(self._seconds, total - row.step) + _facts(row)
+        self._bar.facts = f"{facts}{_near(row)}"
+        self._bar.update(self._task, description=f"{self._label}: training", completed=row.step, total=total)
+        self._print_line(f"step {row.step}/{total}  {facts}")
+        self._warn_of_missing_answers(row)
+
+    def _print_line(self, text: str) -> None:
+        if not self._console.is_terminal:
+            self._print(f"{datetime.now():%H:%M:%S}  {self._label}: {text}")
+
+    def _warn_of_missing_answers(self, row: StepRow) -> None:
+        share = row.votes["missing_share_of_voters"]
+        if share > MANY_MISSING and not self._has_warned:
+            self._has_warned = True
+            self._print(
+                f"{self._label}: warning: {share:.0%} of the rollouts of step {row.step} have no answer and do not "
+                "vote. The run's log shows some of what was not read."
+            )
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
 
 
 def _pace(seconds: deque[float], left: int) -> str:
-    """How long a step takes, and the steps that are left; evaluations and checkpoints come on top."""
+    """How long a step takes, and how long the `left` steps will take, without evaluations and checkpoints."""
     if not seconds:
         return ""
     step = median(seconds)
@@ -103,7 +117,7 @@ def _facts(row: StepRow) -> str:
 
 
 def _near(row: StepRow) -> str:
-    """The signals that may soon end the run, in rich's markup: yellow near the limit, red beyond it."""
+    """The signals that may soon end the run, in rich's markup: yellow near the limit, and red beyond it."""
     return "".join(
         f"  [{'red' if each.is_passed else 'yellow'}]{each.name} {each.value:.2g}, limit {each.limit:.2g}[/]"
         for each in row.watched

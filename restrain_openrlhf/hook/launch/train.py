@@ -1,4 +1,4 @@
-"""Trains one configuration, from the start or the last checkpoint: checks it, starts OpenRLHF, follows its steps."""
+"""Trains a configuration from the start or from its last checkpoint: checks it, starts OpenRLHF, follows the steps."""
 
 import os
 import subprocess
@@ -38,10 +38,10 @@ def train(
 ) -> RunFolder:
     """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
 
-    `on_phase` hears that the host is started, once everything is checked. `on_step` gets each step's row, including
-    those of an earlier start, and the run's number of steps. `should_stop`
-    is called after each step; a reason from it ends the run for good (`RunFolder.completion`), without a last model.
-    Raises ConfigError, DataError or ReferencePassError before anything heavy starts, RunError if the host stops early.
+    `on_phase` is called when everything is checked and the host is started. `on_step` gets the row of each step,
+    including those of an earlier start, and the run's number of steps. `should_stop` is called after each step; if it
+    returns a reason, the run ends for good (`RunFolder.completion`) without a last model. Raises ConfigError, DataError
+    or ReferencePassError before anything heavy starts, RunError if the host stops early.
     """
     folder = RunFolder(config.run_dir)
     check_version()
@@ -70,48 +70,48 @@ def train(
 
 
 def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:
-    """The gap between vLLM's log-probabilities and the policy's, which ends a run at `limit`; none without a limit."""
+    """The gap between vLLM's log-probabilities and the policy's, which ends a run at `limit`; empty without a limit."""
     if limit is None or GAP not in row.numbers:
         return ()
     return (WatchedSignal("log-probability gap", row.numbers[GAP], 0.0, limit),)
 
 
 def refuse_another_run(config: RunConfig) -> None:
-    """Raises RunError where the run's folder holds a run with another configuration, or one made from other content."""
+    """Raises RunError where the run's folder holds a run of another configuration, or of other files."""
     config = on_this_machine(config)
     RunFolder(config.run_dir).refuse_another(config, host_flags(config))
 
 
 def check_flags(config: RunConfig) -> None:
-    """The checks of a run that read no file.
+    """All checks of a run that read none of its input files.
 
-    Raises HostError for another OpenRLHF than the hook's, ConfigError for a flag that it does not take, flags that
-    contradict the method or other settings, and a layout that it could not run, or this machine.
+    Raises HostError for an OpenRLHF that the hook does not support, and ConfigError for unknown flags, flags that
+    contradict the method or each other, and a layout that OpenRLHF or this machine could not run.
     """
     check_version()
     refuse_here(config, flags_here(config))
 
 
 def flags_here(config: RunConfig) -> dict[str, Any]:
-    """The value of every flag of OpenRLHF in a run of this configuration on this machine."""
+    """The values of all flags of OpenRLHF, for a run of this configuration on this machine."""
     return flags_of(on_this_machine(config), detect().host_flags)
 
 
 def total_steps(config: RunConfig, prompts: int) -> int:
-    """Rollout batches of the whole run with so many prompts an episode; `steps` ends it earlier."""
+    """The number of steps (rollout batches) of the run, with `prompts` in an episode; `steps` may end it earlier."""
     every = rollout_batches(prompts, flags_of(config))
     return every if config.steps is None else min(config.steps, every)
 
 
 def command(folder: RunFolder, words: list[str]) -> list[str]:
-    """The process that trains: OpenRLHF's entry point with the hook on."""
+    """The command of the training process: OpenRLHF's entry point with the hook on."""
     return python_module(ENTRY_POINT, ["--restrain.config", str(folder.hook_config), *words])
 
 
 def _run_host(
     folder: RunFolder, words: list[str], lock: int, on_step: Callable[[StepRow], None], should_stop: StopRule | None
 ) -> str | None:
-    """Returns why the run was stopped, or None where the host came to its end."""
+    """Run the host. Returns why the run was stopped, or None where the host reached its end."""
     watched = Watched(FollowedFile(folder.metrics), on_step, should_stop)
     with folder.log.open("ab") as log:
         start = folder.log.stat().st_size
@@ -137,7 +137,7 @@ def _run_host(
 
 @dataclass
 class Watched:
-    """The steps that a run writes: each is read once and reported once; all so far are kept only for a stop rule."""
+    """Follows the steps that a run writes, and reports each once. They are only kept where there is a stop rule."""
 
     file: FollowedFile
     on_step: Callable[[StepRow], None]
@@ -146,11 +146,14 @@ class Watched:
     _rows: list[StepRow] = field(default_factory=list)
 
     def look(self) -> str | None:
-        """Report the new steps; why the run should end now, or None."""
+        """Report the new steps, and return why the run should end now, or None."""
         return self.should_stop(self._rows) if self.report() and self.should_stop else None
 
     def report(self) -> bool:
-        """Whether there were new steps. Those that a resumed run repeats are not reported again."""
+        """Report the new steps, and return whether there were any.
+
+        Steps that a resumed run repeats are not reported again.
+        """
         before = self._reported
         for row in map(step_row, self.file.new_lines()):
             self._keep(row)
@@ -160,7 +163,7 @@ class Watched:
         return self._reported > before
 
     def _keep(self, row: StepRow) -> None:
-        """A step takes the place of itself and of those after it: the run went back to a checkpoint."""
+        """Keep a step. It replaces an earlier row of itself and of later steps, from before the run resumed."""
         if self.should_stop is not None:
             while self._rows and self._rows[-1].step >= row.step:
                 self._rows.pop()

@@ -1,1 +1,1 @@
-"""What the hook writes of each step."""
+"""What the hook writes after each step."""

@@ -1,4 +1,4 @@
-"""Keeps some groups of each step beside the run's metrics: which ones, as what rows, and when it stops."""
+"""Keeps some groups of each step beside the run's metrics: which groups, in what form, and within what size."""
 
 import logging
 import random
@@ -20,11 +20,12 @@ Gaps = Sequence[float | None]
 
 @dataclass
 class Keeping:
-    """What a trainer process knows of the kept rollouts: `used` bytes (None before its first step), and why it stopped.
+    """The state of keeping rollouts in a trainer process: the bytes used, and why it stopped.
 
-    Of a run of `steps` (None: not known) that would need more than the bound, whole steps are left out evenly: the
-    bound is for all of the run, and not for its beginning. `largest` is the largest step's file so far, in bytes.
-    Training never stops because of them. A process that is started again tries again.
+    If a run of `steps` (None: not known) would need more than the bound, steps are left out evenly, so that the kept
+    ones cover the whole run. `used` is None before the process's first step, and `largest` is the size of the largest
+    step's file so far, in bytes. Training never stops because rollouts cannot be kept, and a process that is started
+    again tries again.
     """
 
     run: Path
@@ -36,10 +37,13 @@ class Keeping:
     stopped: str | None = None
 
     def keep(self, step: int, groups: Sequence[ScoredGroup], gaps: Gaps) -> dict[str, float]:
-        """Write the step's file; the step's metrics of it. `gaps` has one number per trained rollout of all groups."""
+        """Write the step's file, and return metrics about it.
+
+        `gaps` has a number for each trained rollout of all groups.
+        """
         try:
             if self.used is None:
-                # Files of this step or later are of a run that was killed.
+                # Files of this step and later ones were left by a run that was killed.
                 drop_from(self.run, step)
                 sizes = [path.stat().st_size for path in kept_files(self.run).values()]
                 self.used, self.largest = sum(sizes), max(sizes, default=0)
@@ -59,7 +63,11 @@ class Keeping:
         return {KEPT_GROUPS: float(written), KEPT_MIB: (self.used or 0) / MIB} if groups else {}
 
     def _is_due(self, step: int) -> bool:
-        """Whether the step's part of the bound is not spent; the step's own size has no say, which would be a bias."""
+        """Whether the step's part of the bound is not spent.
+
+        The size of this step's own groups is not considered, because then steps with short responses would be kept more
+        often.
+        """
         if self.stopped or self.steps is None:
             return not self.stopped
         return (self.used or 0) + self.largest <= self.rollouts.most_bytes * step / self.steps
@@ -87,12 +95,12 @@ class Keeping:
 
 
 def chosen(count: int, groups: int, seed: int, step: int) -> list[int]:
-    """`count` places of the step's groups, each as likely as any other, in order; equal for equal seeds and steps."""
+    """`count` places of the step's groups, drawn uniformly, in order; the same for the same seed and step."""
     return sorted(random.Random(f"kept:{seed}:{step}").sample(range(groups), count))
 
 
 def kept_group(step: int, place: int, request: GroupRequest, score: GroupScore, gaps: Gaps = ()) -> KeptGroup:
-    """A scored group as it is kept; `gaps` are its trained rollouts'."""
+    """A scored group in the form in which it is kept; `gaps` are those of its trained rollouts."""
     rollouts = zip_longest(range(score.votes.n), gaps)
     return KeptGroup(
         step=step,

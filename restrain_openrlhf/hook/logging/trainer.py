@@ -1,4 +1,4 @@
-"""In the host's trainers: where a run begins, and what each of its steps and evaluations leaves behind."""
+"""In the host's trainers: where a run begins or resumes, and what is written after each step and evaluation."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,16 +15,16 @@ from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress
 from restrain_openrlhf.records.metrics import HELD_OUT_FILE, append_row, read_held_out
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
 
-# In a data loader's state (torchdata/stateful_dataloader/stateful_dataloader.py).
+# A key of a data loader's state (torchdata/stateful_dataloader/stateful_dataloader.py).
 LOADER_ENDED = "_iterator_finished"
 
 
 def init_checkpoint_states(trainer: Any) -> dict[str, Any]:
-    """Takes the place of BasePPOTrainer.init_checkpoint_states, which both trainers ask where a run begins or goes on.
+    """Replaces BasePPOTrainer.init_checkpoint_states, which tells both trainers where a run begins or resumes.
 
-    The host counts an episode whose last batch was smaller as unfinished, and a data loader that came to its end
-    begins again (torchdata's StatefulDataLoader): it would repeat the episode. This can go when the host's checkpoint
-    names the episode that is next.
+    The host counts an episode with a smaller last batch as unfinished, and its data loader (torchdata's
+    StatefulDataLoader) begins again after its end, so the episode would be repeated. This can go when the host's
+    checkpoint names the next episode.
     """
     from openrlhf.trainer.ppo_trainer import BasePPOTrainer  # noqa: PLC0415 - its import is what loads this module
 
@@ -33,7 +33,7 @@ def init_checkpoint_states(trainer: Any) -> dict[str, Any]:
         states = {**states, "episode": states["episode"] + 1}
     log_by_us(trainer)
     make_policy_the_reference(trainer.experience_maker)
-    # The asynchronous trainer's rollouts and evaluations are drawn by another process.
+    # With the asynchronous trainer, another process draws rollouts and evaluations.
     if hasattr(trainer, "samples_generator"):
         PROGRESS[trainer.samples_generator] = Progress(states["global_step"], states["total_consumed_prompts"])
         evaluate_left_out(trainer, states["global_step"])
@@ -41,10 +41,10 @@ def init_checkpoint_states(trainer: Any) -> dict[str, Any]:
 
 
 def evaluate_left_out(trainer: Any, step: int) -> None:
-    """Evaluate where the run begins, if that is due and has no row: the base model, or the checkpoint it goes on from.
+    """Evaluate the base model, or the checkpoint that the run resumes from, if that is due and has not been done.
 
-    The host writes a checkpoint before it evaluates (trainer/ppo_trainer.py, PPOTrainer.fit), and never goes back: a
-    run that was killed between the two would have no evaluation of that step.
+    The host writes a checkpoint before it evaluates (trainer/ppo_trainer.py, PPOTrainer.fit). A run that is killed
+    between the two would never evaluate that step.
     """
     config, asked = config_here(), trainer.args.eval
     is_due = config.evaluate_first if step == 0 else config.metrics is not None and step % asked.steps == 0
@@ -58,7 +58,7 @@ def evaluate_left_out(trainer: Any, step: int) -> None:
 
 
 def log_by_us(trainer: Any) -> None:
-    """Have the host hand every step's and evaluation's numbers to a RunLog, which hands them on to its own trackers."""
+    """Make the host hand the numbers of every step and evaluation to a RunLog, which passes them on to its trackers."""
     if not isinstance(trainer.wandb_logger, RunLog):
         trainer.wandb_logger = RunLog(trainer)
         trainer.tensorboard_logger = None
@@ -66,9 +66,9 @@ def log_by_us(trainer: Any) -> None:
 
 
 def planned_steps(trainer: Any, most: int | None) -> int | None:
-    """Rollout batches of the whole run, `most` at most; None where neither is known.
+    """The number of steps of the whole run, at most `most`; None where neither is known.
 
-    The asynchronous trainer's prompts are in another process. The loader has batches of one prompt
+    The prompts of the asynchronous trainer are in another process. A batch of the loader is one prompt
     (trainer/ppo_trainer.py, prepare_datasets).
     """
     loader = getattr(trainer, "prompts_dataloader", None)
@@ -81,10 +81,10 @@ def planned_steps(trainer: Any, most: int | None) -> int | None:
 
 
 class RunLog:
-    """Takes the place of a trainer's trackers (utils/logging_utils.py): a step's whole numbers, and an evaluation's.
+    """Takes the place of a trainer's trackers (utils/logging_utils.py), and gets the numbers of steps and evaluations.
 
-    The host logs a step before it writes its checkpoint (BasePPOTrainer.save_logs_and_checkpoints): a step that a
-    resumed run does not repeat has its row.
+    The host logs a step before it writes the step's checkpoint (BasePPOTrainer.save_logs_and_checkpoints), so every
+    step that a resumed run does not repeat has its row.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -99,7 +99,7 @@ class RunLog:
             self._keeping = Keeping(config.metrics.parent, config.rollouts, trainer.args.train.seed, steps)
 
     def log_train(self, global_step: int, logs_dict: dict[str, Any]) -> None:
-        """Complete a step's numbers, and write them wherever the run has them."""
+        """Complete the numbers of a step, and write them to the metrics file, to Ray and to the host's trackers."""
         config, record = config_here(), LAST_STEP[self._maker]
         logs_dict |= record.scalars()
         logs_dict |= tokens_per_second(logs_dict)
@@ -113,23 +113,23 @@ class RunLog:
                 tracker.log_train(global_step, logs_dict)
 
     def log_eval(self, global_step: int, logs_dict: dict[str, Any]) -> None:
-        """Keep an evaluation's numbers."""
+        """Write the numbers of an evaluation."""
         keep_evaluation(config_here(), global_step, logs_dict)
         for tracker in self._trackers:
             tracker.log_eval(global_step, logs_dict)
 
     def close(self) -> None:
-        """The run is over."""
+        """Close the host's trackers at the end of the run."""
         for tracker in self._trackers:
             tracker.close()
 
 
 def append_step(path: Path, step: int, status: dict[str, Any], votes: StepVotes) -> None:
-    """Append one row. Rows of this step or later, left by a run that was killed and resumed, are dropped first."""
+    """Append a row. Rows of this and later steps, left by a run that was killed, are dropped first."""
     append_row(path, step, {**finite(status), "votes": asdict(votes)})
 
 
 def keep_evaluation(config: HookConfig, step: int, metrics: dict[str, Any]) -> None:
-    """Append the evaluation's numbers, where the run keeps metrics at all."""
+    """Append the numbers of an evaluation, if the run writes metrics at all."""
     if config.metrics is not None and metrics:
         append_row(config.metrics.with_name(HELD_OUT_FILE), step, finite(metrics))

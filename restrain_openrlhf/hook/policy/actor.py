@@ -1,4 +1,4 @@
-"""The optimizer step: it reads the rollouts' pair, its loss is paired, token means are kept."""
+"""The optimizer step in the policy's processes: it reads A⁺ and A⁻, has the paired loss, and keeps token means."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +17,10 @@ PEAK_MEMORY = "restrain/peak_gpu_memory_bytes"
 
 
 def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """One training step: micro-batches are shuffled from torch's own generator, which a restart would begin anew.
+    """One training step. Adds the step's token means and peak memory to the host's numbers.
 
-    DeepSpeed counts optimizer steps on through its checkpoints. Adds the step's token means to the host's numbers.
+    With `seeded_rollouts`, torch's generator, which shuffles micro-batches, is seeded by the number of optimizer steps
+    so far. DeepSpeed keeps that number in its checkpoints, so a resumed run shuffles as before.
     """
     if config_here().seeded_rollouts:
         torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
@@ -30,7 +31,7 @@ def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], 
 
 
 def peak_memory(strategy: Any) -> dict[str, float]:
-    """Bytes that torch had allocated at most since the last call, on the policy's fullest GPU; nothing without CUDA."""
+    """The most bytes that torch had allocated since the last call, on the policy's fullest GPU; empty without CUDA."""
     if not torch.cuda.is_available():
         return {}
     peak = strategy.all_reduce(float(torch.cuda.max_memory_allocated()), "max")
@@ -49,7 +50,7 @@ def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ..
     pair = torch.stack([column(experience.info, name) for name in (POSITIVE, NEGATIVE)])
     experience.advantages = pair.unsqueeze(-1).to(experience.sequences.device)
     loss: PairedLoss = trainer.actor_loss_fn
-    # At 0, as by default, the host logs the entropy and leaves it out of the loss.
+    # With the default of 0 the host logs the entropy but does not train on it.
     trains_entropy = bool(trainer.args.actor.entropy_coef)
     with weighted_kl(trainer, column(experience.info, KL_WEIGHT)) as kl, logits_read_again(trains_entropy):
         status = wrapped(*args, **kwargs)
@@ -59,10 +60,10 @@ def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ..
 
 
 def column(info: dict[str, Any], name: str) -> torch.Tensor:
-    """One per-rollout value of a micro-batch, (B,).
+    """A value of each rollout of a micro-batch, (B,).
 
     The host's batching turns it into a list of 0-D tensors (experience.py, make_experience_batch). Raises
-    HookNotActiveError where it is absent: whoever drew the rollouts did not score them.
+    HookNotActiveError where it is absent, because then the rollouts were drawn without being scored.
     """
     if name not in info:
         raise HookNotActiveError(

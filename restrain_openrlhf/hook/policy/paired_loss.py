@@ -1,4 +1,4 @@
-"""The m-label loss (eq. 6) from two calls of the host's own loss, and u_x on the KL term."""
+"""The m-label loss (eq. 6) as two calls of the host's own loss, and the factor u_x of the KL term."""
 
 import sys
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from restrain_openrlhf.hook.policy.token_means import TokenSums
 
 
 class PairedLoss(nn.Module):
-    """Sum of the host's loss under A⁺ and under A⁻: exactly sum_j w_j loss(A_j), clipped or not.
+    """The host's loss with A⁺ plus the host's loss with A⁻, which is exactly sum_j w_j loss(A_j), clipped or not.
 
-    Derivation: docs/concepts/method.md. `sums` are the training step's, for its token means.
-    `host_loss` is OpenRLHF's PolicyLoss (models/loss.py); any loss positively homogeneous in the advantage will do.
+    docs/concepts/method.md has the derivation. `host_loss` is OpenRLHF's PolicyLoss (models/loss.py); any loss that is
+    positively homogeneous in the advantage will do. `sums` belongs to the training step, for its token means.
     """
 
     def __init__(self, host_loss: nn.Module) -> None:
@@ -27,10 +27,11 @@ class PairedLoss(nn.Module):
     def forward(
         self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, **batch: Any
     ) -> tuple[torch.Tensor, ...]:
-        """As the host's, but `advantages` is (2, B, 1): A⁺ and A⁻ of each rollout.
+        """The host's arguments and results, but `advantages` is (2, B, 1): A⁺ and A⁻ of each rollout.
 
-        A token is clipped under A⁺ or under A⁻, never both, so the clip ratios add up; the other diagnostics do not
-        depend on the advantage. `batch` is kept until the next call: it says what the sums were divided by.
+        A token is clipped under A⁺ or under A⁻, never under both, so the clip ratios are added; the other diagnostics
+        do not depend on the advantage. `batch` is kept until the next call, because it says what the host divided its
+        sums by.
         """
         self.batch = batch
         positive, negative = advantages
@@ -41,7 +42,7 @@ class PairedLoss(nn.Module):
 
 @contextmanager
 def paired(trainer: Any) -> Iterator[PairedLoss]:
-    """Within the block, the host's ActorPPOTrainer (trainer/ray/ppo_actor.py) has its loss under both advantages."""
+    """Within the block, the host's ActorPPOTrainer (trainer/ray/ppo_actor.py) computes the paired loss."""
     host_loss = trainer.actor_loss_fn
     trainer.actor_loss_fn = PairedLoss(host_loss)
     try:
@@ -52,11 +53,11 @@ def paired(trainer: Any) -> Iterator[PairedLoss]:
 
 @contextmanager
 def weighted_kl(trainer: Any, weights: torch.Tensor) -> Iterator[list[torch.Tensor]]:
-    """Within the block, the trainer's module has each rollout's KL times its weight (u_x, eq. 6).
+    """Within the block, the trainer multiplies each rollout's KL by its weight (u_x, eq. 6).
 
-    `weights` is (B,). Yields a list that gets the KL without its weights, (B, T), when it is computed.
-    `compute_approx_kl` is rebound because training_step (trainer/ray/ppo_actor.py) computes and aggregates KL in one
-    go; this can go when the host takes per-sample KL weights.
+    `weights` is (B,). Yields a list to which the unweighted KL, (B, T), is appended when it is computed.
+    `compute_approx_kl` is replaced because training_step (trainer/ray/ppo_actor.py) computes and aggregates KL in one
+    step; this can go when the host takes a KL weight for each sample.
     """
     host_module: Any = sys.modules[type(trainer).__module__]
     original = host_module.compute_approx_kl

@@ -1,8 +1,8 @@
-"""Token means of a training step: sums and counts of its micro-batches, reduced over ranks once, at the step's end.
+"""Token means of a training step: sums and counts over micro-batches, reduced over ranks once at the step's end.
 
-They are equal for every way of batching one optimizer step's rollouts, packed or not, and any number of ranks. The
-host's own numbers are means over micro-batches of sums divided by the whole step's tokens (trainer/ray/ppo_actor.py,
-ppo_train), and depend on all of these.
+They do not depend on how an optimizer step's rollouts are batched, on packing, or on the number of ranks. The host's
+own numbers do: they are means over micro-batches of sums divided by the whole step's tokens (trainer/ray/ppo_actor.py,
+ppo_train).
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ MEANS = (KL, ENTROPY, LOSS, CLIPPED)
 
 @dataclass(frozen=True)
 class LossBatch:
-    """A micro-batch's response tokens, and what the host divided its sums by (models/loss.py, aggregate_loss).
+    """The response tokens of a micro-batch, and what the host divided its sums by (models/loss.py, aggregate_loss).
 
-    `mask` is (B, T). The host's loss times `divisor` is the sum of this micro-batch's `values`: its tokens' losses, or
-    with a sequence-level loss its sequences' means. KL and entropy are token-level always, with `token_divisor`.
+    `mask` is (B, T). The host's loss times `divisor` is a sum over `values` terms: the losses of tokens, or with a
+    sequence-level loss the means of sequences. KL and entropy are always token-level, with `token_divisor`.
     """
 
     mask: torch.Tensor
@@ -32,7 +32,7 @@ class LossBatch:
 
     @classmethod
     def of(cls, batch: Mapping[str, Any], token_level: bool) -> "LossBatch":
-        """From the keyword arguments that the host calls its loss with."""
+        """From the keyword arguments of the host's loss."""
         mask, ranks = batch["action_mask"], batch["dp_size"]
         per_token, per_sequence = batch["batch_num_tokens"] / ranks, batch["global_batch_size"] / ranks
         if token_level:
@@ -41,9 +41,9 @@ class LossBatch:
 
 
 class TokenSums:
-    """One rank's sums over a training step: for each of MEANS the sum of its values, and how many they are.
+    """The sums of one rank over a training step: the sum and the number of values for each name of MEANS.
 
-    They stay on the policy's device until the step's end, so that no micro-batch waits for them.
+    They stay on the policy's device until the end of the step, so that no micro-batch waits for them.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class TokenSums:
         self._sums[MEANS.index(name)] += torch.stack([total.detach().double(), count.double()])
 
     def add_micro_batch(self, metrics: Mapping[str, Any], batch: LossBatch, kl: torch.Tensor | None) -> None:
-        """Add a micro-batch: `metrics` as the host's training_step returns them, `kl` per token, (B, T), unweighted."""
+        """Add a micro-batch: the `metrics` of the host's training_step, and the unweighted `kl` per token (B, T)."""
         tokens = batch.mask.sum()
         self.add(LOSS, metrics["policy_loss"] * batch.divisor, batch.values)
         self.add(CLIPPED, torch.where(tokens > 0, metrics["ppo_clip_ratio"] * tokens, 0.0), tokens)
@@ -65,9 +65,9 @@ class TokenSums:
             self.add(KL, (kl * batch.mask).sum(), tokens)
 
     def over_ranks(self, group: Any = None) -> dict[str, float]:
-        """The means over all ranks of the data-parallel `group`, and the tokens trained on, once for each epoch.
+        """The means over all ranks of the data-parallel `group`, and the tokens trained on, counted in each epoch.
 
-        A mean of no values is left out: without a reference policy there is no KL.
+        A mean without values is left out, such as KL without a reference policy.
         """
         sums = self._sums.clone()
         if distributed.is_initialized():
