@@ -1,1 +1,1 @@
-"""Test-time RL: adapt a model to an unlabelled test set, and hand back answers."""
+"""Test-time RL: adapts a model to an unlabelled test set, and returns answers."""

@@ -1,6 +1,6 @@
-"""Evaluation with gold answers, after training: accuracies of each policy.
+"""Measures the accuracy of each policy with gold answers, after training.
 
-Each policy is sampled on the test set and on held-out sets: greedy, and at T = 0.6 with top-p 0.95.
+Each policy answers the test set and the held-out sets twice: greedily, and at T = 0.6 with top-p 0.95.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +25,14 @@ from test_time.problems import instructed, load_problems, refuse_missing_gold, w
 
 TEST = "test"
 BASE = "base model"
-# The base model gets a large vote, which an adaptation has to beat. The others get as many as in the paper (§3).
+# The base model gets a large vote, which an adaptation has to beat. Others get as many responses as in the paper (§3).
 BASE_RESPONSES = 64
 RESPONSES = 16
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A model under the name that tables give it; `responses` per problem of the sampled evaluation."""
+    """A model by its name in tables; `responses` is the number per problem of the sampled evaluation."""
 
     name: str
     model: str
@@ -41,14 +41,14 @@ class Policy:
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """The file of a set's problems, and the kind of their answers."""
+    """The file with the problems of a set, and their kind of answer."""
 
     path: Path
     kind: AnswerKind
 
 
 class Score(BaseModel, frozen=True):
-    """One policy on one set, in [0, 1]: bounds of pass@1 as `Scores` has them, `majority` is maj@n; n responses."""
+    """One policy on one set, all in [0, 1]. `majority` is maj@n of n responses; the bounds are those of `Scores`."""
 
     policy: str
     benchmark: str
@@ -65,9 +65,9 @@ class Score(BaseModel, frozen=True):
 
 
 def gold_of(job: Adaptation) -> Mapping[str, str]:
-    """Answers by the problem's id: of the gold file, else of the benchmark.
+    """Gold answers by the problem's id, from the gold file or else from the benchmark.
 
-    Raises DataError for a damaged file, and for one of other problems.
+    Raises DataError for a file that is damaged, or answers other problems.
     """
     if job.gold is None:
         return {problem.id: problem.answer for problem in job.problems.load().problems}
@@ -77,13 +77,16 @@ def gold_of(job: Adaptation) -> Mapping[str, str]:
 
 
 def graded_problems(job: Adaptation, plan: Plan) -> list[PromptOnly]:
-    """The plan's problems with the columns that belong to gold, which no part of the training reads."""
+    """The plan's problems with the columns that belong to gold, which training never reads."""
     golden = {each.id: each.row for each in load_problems(job.problems, plan.config.answers, graded=True)}
     return [each.model_copy(update={"row": {**golden[each.id], **each.row}}) for each in plan.problems]
 
 
 def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
-    """Raises DataError or ConfigError for unusable gold or held-out sets, before training. Nothing of them is kept."""
+    """Raises DataError or ConfigError for unusable gold or held-out sets, before training.
+
+    Nothing of them is stored.
+    """
     if job.has_gold:
         refuse_missing_gold(str(job.gold or job.problems.word), ids, gold_of(job))
     for source in job.heldout:
@@ -94,7 +97,7 @@ def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
 
 
 def measure(job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: Callable[[str], None]) -> list[Score]:
-    """Every policy on every set; stored responses are not drawn again. Raises RunError with the log's last lines."""
+    """Evaluate every policy on every set. Stored responses are not drawn again. Raises RunError with the log's end."""
     sets = _write_sets(job, plan)
     scores = []
     for policy in policies:
@@ -106,7 +109,7 @@ def measure(job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: 
 
 
 def _write_sets(job: Adaptation, plan: Plan) -> dict[str, EvaluationSet]:
-    """Problems worded as the policy was trained on them, with their gold, by the sets' names."""
+    """Write each set with gold, its problems worded as in training. Returns the sets by name."""
     sets: dict[str, EvaluationSet] = {}
     if job.has_gold:
         gold = gold_of(job)
@@ -134,7 +137,7 @@ def _written(job: Adaptation, name: str, kind: AnswerKind, rows: Sequence[Proble
 def _results(
     job: Adaptation, plan: Plan, policy: Policy, sets: Mapping[str, EvaluationSet], protocol: str, n: int
 ) -> dict[str, Result]:
-    """By set. `restrain eval` draws and grades the responses in processes of its own, one for each kind of answer."""
+    """The results by set. A process of `restrain eval` for each kind of answer draws and grades the responses."""
     out = job.out / "evaluation" / f"{policy.name.replace(' ', '-')}-{protocol}"
     for kind in dict.fromkeys(kind_word(each.kind) for each in sets.values()):
         alike = {name: each.path for name, each in sets.items() if kind_word(each.kind) == kind}
@@ -169,7 +172,7 @@ def _evaluate(
 
 
 def _is_finished(request: Request, sets: Mapping[str, Path]) -> bool:
-    """Whether these sets have been evaluated as the request says: then no process has to be started."""
+    """Whether these sets have already been evaluated as requested, so that no process has to be started."""
     loaded = [load_benchmark(f"{name}={path}", None, request.kind()) for name, path in sets.items()]
     passes = [(each.path.parent, each.provenance) for each in prepare(request, loaded).passes]
     return all(BenchmarkFolder(folder).is_finished(provenance) for folder, provenance in passes)

@@ -1,4 +1,4 @@
-"""Adapts a model to a set of problems: votes, training, votes again, evaluation. A killed adaptation resumes."""
+"""Adapts a model to a set of problems: votes, training, votes again, evaluation. A killed adaptation can be resumed."""
 
 import os
 from collections.abc import Sequence
@@ -27,18 +27,18 @@ from test_time.training import Trained, train_watched
 
 
 def adapt(job: Adaptation, on_phase: OnPhase = lambda _name: None, on_step: OnStep = lambda _row, _of: None) -> Outcome:
-    """Adapt the model, or resume; all output is written to `job.out`.
+    """Adapt the model, or resume the adaptation. All output is written to `job.out`.
 
-    `on_phase` gets the name of each phase, `on_step` each training step and the number of steps in all. Raises a
-    RestrainError for bad input before a model is loaded. Raises RunError with the last lines of the log if a phase
-    fails, and if another process works in the same folder.
+    `on_phase` gets the name of each phase, and `on_step` each training step with the total number of steps. Raises a
+    RestrainError for bad input before a model is loaded, and RunError if a phase fails (with the log's last lines) or
+    another process works in the same folder.
     """
     on_phase = numbered(on_phase, 4 + 2 * _is_evaluated(job))
     on_phase("checking the model and the problems")
     problems = load_problems(job.problems, job.kind or MATHEMATICS)
     check_gold(job, [problem.id for problem in problems])
     plan = make_plan(job, problems)
-    # Weights are fetched last: hours for a large model.
+    # Weights are downloaded last, because that can take hours for a large model.
     ensure_model(job.model)
     lock = RunFolder(job.out).lock()
     try:
@@ -52,7 +52,8 @@ def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep) -> O
     on_phase("the base model votes")
     sample_reference(plan.config, job.out / VOTES_BEFORE, n=job.votes)
     before = load_reference(job.out / VOTES_BEFORE)
-    # What an answer is compared with: only the policy differs, so that a changed one was changed by the training.
+    # The base model's answers are sampled like the adapted model's, so that an answer that changes was changed by
+    # training.
     as_answers = (before.provenance.temperature, before.provenance.top_p) == (VOTE_TEMPERATURE, VOTE_TOP_P)
     base = before if as_answers else _vote(job, plan, job.model, "base_vote.jsonl")
     on_phase("training, beginning with Ray and vLLM")
@@ -72,14 +73,14 @@ def _is_evaluated(job: Adaptation) -> bool:
 
 
 def _vote(job: Adaptation, plan: Plan, model: str, name: str) -> Reference:
-    """The votes of `model` that give answers, in a process of its own (machine/processes.py)."""
+    """The votes of `model` that give answers, drawn in a process of their own."""
     out = job.out / name
     sample_reference(plan.config, out, n=job.votes, model=model, temperature=VOTE_TEMPERATURE, top_p=VOTE_TOP_P)
     return load_reference(out)
 
 
 def _outcome(job: Adaptation, plan: Plan, trained: Trained, rows: Sequence[Prediction], on_phase: OnPhase) -> Outcome:
-    """Evaluated where there is gold of any set: the base model, and the one whose answers are handed back."""
+    """The outcome. If any set has gold, the base model and the model that gave the answers are evaluated."""
     policies = [Policy(BASE, job.model, BASE_RESPONSES)]
     if trained.chosen_step:
         policies.append(Policy("adapted model", trained.chosen_model))

@@ -1,4 +1,4 @@
-"""One adaptation: what the user asked for, the files below its output folder, its configuration and its prompts."""
+"""One adaptation: what the user asked for, its output files, its configuration and its prompts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,27 +19,30 @@ from restrain_openrlhf.reference.offline_pass import offline_pass
 from test_time.problems import Source, instructed, keep_problems
 from test_time.stopping import StopRules
 
-# How the votes that give answers sample: as evaluations do, whatever training samples at. A rule fixed beforehand needs
-# no gold. Agreement could not choose: it grows as the temperature falls, right or wrong.
+# Votes that give answers are sampled like evaluations, however training samples. A fixed rule needs no gold. Agreement
+# could not choose the temperature: it grows as the temperature falls, whether answers are right or wrong.
 VOTE_TEMPERATURE, VOTE_TOP_P = PAPER.temperature, PAPER.top_p
-# Files below the output folder: the problems as the policy gets them, before its chat template, without answers; an
+# Files in the output folder: the problems without answers, worded for the policy but without its chat template; an
 # answer for every problem; and a page with tables and plots.
 PROMPTS, PREDICTIONS, REPORT = "prompts.jsonl", "predictions.jsonl", "report.html"
-# Written for this model on one node of eight GPUs; other models and layouts by --set.
+# The presets were written for this model on a node of eight GPUs; --set adapts them to other models and layouts.
 PRESETS = CONFIGS / "test_time" / "llama3.1-8b-instruct"
-# The sets that presets were written for, with their numbers of problems.
+# The number of problems of each set that has presets.
 SIZES = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
-# Saved models, to go back to the last good one; and a resumed run ends with the same weights.
+# Models are saved, so that the last good one can be used; and with seeds, a resumed run ends with the same weights.
 DEFAULTS: Mapping[str, object] = {"openrlhf.ckpt.save_hf": True, "seeded_rollouts": True}
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What a user chose. `config` (else a preset by `method` and size) gives method and OpenRLHF's flags.
+    """What a user chose.
 
-    `votes`: rollouts per problem, before and after training. `boxed` asks for an answer in the form that its kind is
-    read in; it and `answers`: None means as the configuration says, or for `answers` the benchmark's own kind.
-    `gold` and `heldout` are for the evaluation, after training. `stop`: None means that no rule ends the run.
+    Method and flags come from `config`, or else from a preset for `method` and the size of the set.
+
+    `votes` is the number of rollouts per problem, before and after training. `boxed` says whether prompts ask for an
+    answer in the form that its kind is read in. `boxed` and `answers` are None where the configuration decides, or for
+    `answers` the benchmark. `gold` and `heldout` are for the evaluation after training. With `stop` None no rule ends
+    the run.
     """
 
     model: str
@@ -58,27 +61,28 @@ class Adaptation:
 
     @property
     def has_gold(self) -> bool:
-        """Whether accuracies can be measured: there is a gold file, or the test set is a known benchmark."""
+        """Whether accuracies can be measured, because there is a gold file or the test set is a known benchmark."""
         return self.gold is not None or self.problems.is_benchmark
 
     @property
     def kind(self) -> AnswerKind | None:
-        """The kind of answer that is asked for, else the benchmark's own; None: as the configuration says."""
+        """The kind of answer that was asked for, else the benchmark's own; None where the configuration decides."""
         if self.answers is None and self.problems.is_benchmark:
             return BENCHMARKS[self.problems.word].kind
         return self.answers
 
     @property
     def training(self) -> RunFolder:
-        """The training run: metrics.jsonl, checkpoints, TensorBoard, log."""
+        """The folder of the training run."""
         return RunFolder(self.out / "train")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`source` is the file that `config` comes from; `boxed` whether each problem has the instruction of its kind.
+    """The configuration of an adaptation and its worded problems, both checked.
 
-    `problems` are as the policy gets them, before its chat template.
+    `source` is the file that `config` comes from. `boxed` says whether each problem has the instruction of its kind.
+    `problems` are worded for the policy, but without its chat template.
     """
 
     source: Path
@@ -88,9 +92,9 @@ class Plan:
 
 
 def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
-    """The configuration for these problems, checked by itself (no model is looked for), and their wording.
+    """The plan for these problems, checked without looking for the model.
 
-    Raises ConfigError for a wrong method, bad flags, an impossible layout, and a method that needs gold.
+    Raises ConfigError for a wrong method, a method that needs gold, bad flags, and an impossible layout.
     """
     source = job.config or preset_path(job.method or "restrain", len(problems))
     kind = {} if job.kind is None else {"answers": job.kind.model_dump(mode="json")}
@@ -104,7 +108,7 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     chats = bool(config.openrlhf.get("data.apply_chat_template"))
     instructs = chats if job.boxed is None else job.boxed
     worded = instructed(problems, config.answers) if instructs else list(problems)
-    # It goes into the file of prompts and out of the flags, so that evaluation words problems alike.
+    # Apply the input template here instead of by its flag, so that evaluations have the same wording.
     template = first.openrlhf.get("data.input_template")
     if template and not chats:
         worded = [each.model_copy(update={"problem": str(template).format(each.problem)}) for each in worded]
@@ -112,9 +116,9 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
 
 
 def write_prompts(job: Adaptation, plan: Plan) -> None:
-    """Write the prompts, and check them with the model's tokenizer before the model is loaded.
+    """Write the prompts, and check them with the model's tokenizer before weights are loaded.
 
-    Raises DataError for problems that cannot be trained on, ConfigError for a model that cannot be had.
+    Raises DataError for problems that cannot be trained on, ConfigError for a model that cannot be found.
     """
     if not (job.out / VOTES_BEFORE).exists():
         (job.out / PROMPTS).unlink(missing_ok=True)
@@ -123,7 +127,7 @@ def write_prompts(job: Adaptation, plan: Plan) -> None:
 
 
 def preset_path(method: str, count: int) -> Path:
-    """The preset of the set whose size is nearest to `count` problems, by ratio.
+    """The preset for the set whose size is nearest to `count` problems, by ratio.
 
     Raises ConfigError for a method without one.
     """
@@ -138,14 +142,14 @@ def preset_path(method: str, count: int) -> Path:
 
 
 def method_overrides(config: Path, method: str | None) -> Mapping[str, object]:
-    """`--method` over a configuration file: another method starts from its own defaults."""
+    """The overrides for `--method`. Another method than the configuration's starts from its own defaults."""
     if method is None or method == load_run_config(config, {"run_dir": "unused"}).method.name:
         return {}
     return {"method": {"name": method}}
 
 
 def length_overrides(steps: int | None, prompts: int, config: RunConfig) -> Mapping[str, object]:
-    """`--steps` as keys: as many visits to every problem as they need."""
+    """The overrides for `--steps`, with as many episodes as the steps need."""
     if steps is None:
         return {}
     if "rollout.batch_size" not in config.openrlhf:
@@ -155,7 +159,7 @@ def length_overrides(steps: int | None, prompts: int, config: RunConfig) -> Mapp
 
 
 def _own(job: Adaptation) -> Mapping[str, object]:
-    """Keys that an adaptation sets, whatever the configuration says."""
+    """The overrides that every adaptation has, whatever the configuration says."""
     return {
         "run_dir": str(job.training.path),
         "reference": str(job.out / VOTES_BEFORE),

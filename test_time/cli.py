@@ -30,7 +30,7 @@ app = typer.Typer(
 
 @app.callback()
 def _commands() -> None:
-    """An app with one command would have no name for it."""
+    """typer would hide the command's name if the app had only a command and no callback."""
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Results of an adaptation: an answer for every problem, and result.json, from which reports and tables are made."""
+"""The results of an adaptation: an answer for every problem, and result.json, from which reports are made."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from test_time.training import Trained
 
 
 class Prediction(BaseModel, frozen=True):
-    """One problem: the majority answer and its vote share, the runner-up, and the base model's majority."""
+    """The answer to one problem, its vote share, the runner-up, and the base model's answer before the adaptation."""
 
     id: str | int | None
     answer: str | None
@@ -25,9 +25,9 @@ class Prediction(BaseModel, frozen=True):
 
 
 class BeforeAndAfter(BaseModel, frozen=True):
-    """The answers of predictions.jsonl with gold: numbers of problems, and the ids of those newly solved and lost.
+    """The answers graded by gold: numbers of problems, and the ids of problems newly solved and lost.
 
-    `right_before` are right answers of the base model's vote; `greedy_before` its greedy pass@1, in [0, 1].
+    `right_before` counts right answers of the base model's vote; `greedy_before` is its greedy pass@1 in [0, 1].
     """
 
     problems: int
@@ -40,7 +40,7 @@ class BeforeAndAfter(BaseModel, frozen=True):
 
     @property
     def base_is_better(self) -> bool:
-        """Whether the base model's own answers, which cost no training, are right more often."""
+        """Whether the base model's own answers, which need no training, are right more often."""
         return self.right < self._base_right
 
     @property
@@ -49,15 +49,18 @@ class BeforeAndAfter(BaseModel, frozen=True):
 
     @property
     def _base_right(self) -> int:
-        """Of the base model's two ways to answer, that with more right answers. 25 / 83 * 83 is above 25."""
+        """The right answers of the base model, by its vote or greedily, whichever has more.
+
+        The product must be rounded, because 25 / 83 * 83 is above 25.
+        """
         return max(self.right_before, round(self.greedy_before * self.problems))
 
 
 class Outcome(Trained, frozen=True):
-    """`result.json`: how training went, the answers and, with gold, what they are worth.
+    """`result.json`: how training went, how answers were drawn and, with gold, how many are right.
 
-    `votes` rollouts per problem, at `vote_temperature` and `vote_top_p`, gave each answer, and the base model's.
-    `comparison` and `scores` need gold. `heldout` names the sets among the scores that were not trained on.
+    Each answer, and the base model's, is a vote of `votes` rollouts at `vote_temperature` and `vote_top_p`.
+    `comparison` and `scores` need gold. `heldout` names those sets of the scores that were not trained on.
     """
 
     name: str
@@ -75,13 +78,13 @@ class Outcome(Trained, frozen=True):
 
 
 def predictions(before: Reference, after: Reference, ids: Sequence[str]) -> list[Prediction]:
-    """One prediction per problem, in the order of `ids`; votes of several engines come in another."""
+    """One prediction per problem, in the order of `ids`, which votes of several engines do not have."""
     base, adapted = ({str(row.id): row for row in votes.rows} for votes in (before, after))
     return [_prediction(base[one], adapted[one]) for one in ids]
 
 
 def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
-    """Shares are of all rollouts; None with share 0 stands for an answer that there is none of."""
+    """The prediction of one problem. Shares are of all rollouts; a missing answer is None with share 0."""
     ranked: list[tuple[str | None, float]] = [(answer, votes / after.n) for answer, votes in after.group.ranked()]
     (answer, share), (second, second_share) = [*ranked, (None, 0.0), (None, 0.0)][:2]
     return Prediction(
@@ -103,11 +106,11 @@ def compare(
     kind: AnswerKind = MATHEMATICS,
     problems: Sequence[PromptOnly] = (),
 ) -> BeforeAndAfter:
-    """The answers as they are handed back, and the base model's, graded by gold (answers by id).
+    """Grade the returned answers and the base model's by gold, which holds answers by id.
 
-    `problems` have what their `kind` of answer reads of them, gold's columns included.
+    `problems` have the columns that their `kind` of answer reads, including gold's.
 
-    There is gold for every problem: `check_gold` refuses others before training.
+    Every problem must have gold; `check_gold` refuses other sets before training.
     """
     own = {each.id: kind.graded_row(each.problem, each.row) for each in problems}
     right = {

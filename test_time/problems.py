@@ -1,4 +1,4 @@
-"""The test set: read from a file, the hub, or a benchmark by name; checked; without its answers."""
+"""Reads the test set from a file, the hub or a benchmark, checks it, and leaves out its answers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from restrain_openrlhf.errors import ConfigError, DataError, no_such_file
 
 FILES = (".jsonl", ".csv", ".parquet")
 MOST_NAMED = 20
-# What is said of one problem, and of several, before their ids.
+# What messages say about one problem, and about several, before their ids.
 ID_TWICE = "id is there more than once", "ids are there more than once"
 EMPTY = "problem is empty, that of the id", "problems are empty, those of the ids"
 WITHOUT_ANSWER = "id is without an answer there", "ids are without an answer there"
@@ -30,10 +30,10 @@ WITHOUT_ANSWER = "id is without an answer there", "ids are without an answer the
 
 @dataclass(frozen=True)
 class Source:
-    """What a user named: a file, a benchmark (its copy in `folder`, else from the hub), or a hub data set.
+    """A test set that a user named: a file, a benchmark (its copy in `folder`, else from the hub), or a hub data set.
 
-    `column` holds the problem (None: the first of problem, question, Question, input that there is). `split` is a hub
-    data set's (None: test).
+    `column` holds the problem (None: the first existing one of problem, question, Question, input). `split` is that of
+    a hub data set (None: test).
     """
 
     word: str
@@ -56,19 +56,22 @@ class Source:
         return self.word if self.is_benchmark else Path(self.word).stem
 
     def load(self) -> LoadedBenchmark:
-        """As a benchmark, with its answers: a known one, or a file. Raises DataError where it cannot be had."""
+        """Load a known benchmark or a file with its answers. Raises DataError where that fails."""
         return load_benchmark(self.word, self.folder)
 
 
 def load_problems(source: Source, kind: AnswerKind = MATHEMATICS, graded: bool = False) -> list[PromptOnly]:
-    """Every problem with its id and what votes of its kind of answer read, without its answer, in file order.
+    """Every problem, in the file's order, with its id and the columns that votes of its kind read, but no answer.
 
-    If `graded`, with the columns that belong to gold, too: training must not get these. Rows without ids are numbered
-    from 1. Raises DataError naming all duplicate ids and all empty problems, and ConfigError for a column or a split
-    that the source does not have.
+    If `graded`, the columns that belong to gold are included, which training must not get. Rows without ids are
+    numbered from 1. Raises DataError naming all duplicate ids and all empty problems, and ConfigError for a column or a
+    split that the source does not have.
     """
     _refuse_without_effect(source)
-    problems = _of_benchmark(source, kind, graded) if source.is_benchmark else _rows(source, kind, graded)
+    if source.is_benchmark:
+        problems = without_answers(source.load().problems, kind, graded)
+    else:
+        problems = _rows(source, kind, graded)
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
     twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
@@ -90,14 +93,10 @@ def _refuse_without_effect(source: Source) -> None:
 
 
 def without_answers(problems: Sequence[Problem], kind: AnswerKind, graded: bool = False) -> list[PromptOnly]:
-    """A benchmark's problems, without what their texts say because of their answers, and without gold's columns."""
+    """A benchmark's problems without answers, without hints in the text, and unless `graded` without gold's columns."""
     return [
         PromptOnly(id=each.id, problem=without_kind(each), row=kind.own_columns(each.row, graded)) for each in problems
     ]
-
-
-def _of_benchmark(source: Source, kind: AnswerKind, graded: bool) -> list[PromptOnly]:
-    return without_answers(source.load().problems, kind, graded)
 
 
 def _rows(source: Source, kind: AnswerKind, graded: bool) -> list[PromptOnly]:
@@ -146,7 +145,7 @@ def _problem(source: Source, row: Row, number: int, numbered: bool, kind: Answer
 
 
 def instructed(problems: Sequence[PromptOnly], kind: AnswerKind) -> list[PromptOnly]:
-    """With the kind's instruction after each problem: of mathematics, Qwen2.5-Math's to box the answer."""
+    """The problems, each followed by the instruction of its kind; for mathematics, Qwen2.5-Math's to box the answer."""
     asked = (
         f"{each.problem.strip()}\n{kind.instruction_for(kind.row(each.problem, each.row))}".strip() for each in problems
     )
@@ -154,7 +153,7 @@ def instructed(problems: Sequence[PromptOnly], kind: AnswerKind) -> list[PromptO
 
 
 def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:
-    """Write them once. Raises DataError where `path` holds other problems, so that their results are not lost."""
+    """Write the problems once. Raises DataError where `path` holds others, so that their results are not lost."""
     if not path.exists():
         write_rows(path, problems)
     elif read_rows(path, PromptOnly) != list(problems):

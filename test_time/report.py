@@ -1,4 +1,4 @@
-"""The page of an adaptation: accuracies, how the run ended, answers and curves."""
+"""The report of an adaptation as a page: accuracies, how the run ended, answers and curves."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ def write_report(job: Adaptation, outcome: Outcome, rows: Sequence[Prediction]) 
 
 
 def lead(outcome: Outcome) -> str:
-    """The result in a few sentences: of accuracies that of the answers handed back, and the base model's own."""
+    """The result in a few sentences, with the accuracy of the returned answers and of the base model."""
     text = (
         f"{outcome.problems} answers, {outcome.changed} of them changed by the adaptation. "
         f"Each is the majority of {outcome.votes} rollouts at {sampling(outcome)}."
@@ -47,7 +47,7 @@ def lead(outcome: Outcome) -> str:
 
 
 def sampling(outcome: Outcome) -> str:
-    """How the votes that gave the answers sampled, and by which rule: it needs no gold."""
+    """How the votes that gave the answers were sampled, in words."""
     how = f"T {outcome.vote_temperature:g}, top-p {outcome.vote_top_p:g}"
     return f"{how}, as in evaluations"
 
@@ -67,7 +67,7 @@ def _share(right: int, found: BeforeAndAfter) -> str:
 
 
 def score_tables(outcome: Outcome) -> list[PageTable]:
-    """One table per set. The base model is first; its large vote is what an adaptation has to beat."""
+    """One table per set. The first row is the base model, whose large vote an adaptation has to beat."""
     accuracies = ["greedy pass@1", "pass@1 at T 0.6", "95 % over problems", "95 % over samples", "maj@n"]
     tables = []
     for name in dict.fromkeys(score.benchmark for score in outcome.scores):
@@ -87,7 +87,7 @@ def _score_cells(score: Score) -> list[str]:
 
 
 def comparison_table(outcome: Outcome) -> list[PageTable]:
-    """Problems that the answers in predictions.jsonl solve and the base model's vote did not, and the reverse."""
+    """A table of the problems that the answers solve and the base model's vote does not, and the reverse."""
     found = outcome.comparison
     if found is None:
         return []
@@ -103,7 +103,7 @@ def comparison_table(outcome: Outcome) -> list[PageTable]:
 
 
 def run_table(outcome: Outcome) -> PageTable:
-    """How the run was made and how it ended."""
+    """A table of how the run was made and how it ended."""
     rows = [
         ["base model", outcome.model],
         ["method", outcome.method],
@@ -119,7 +119,7 @@ def run_table(outcome: Outcome) -> PageTable:
 
 
 def answers_table(rows: Sequence[Prediction]) -> PageTable:
-    """The answers that changed first, then the least sure."""
+    """A table of answers: first those that changed, then those with the smallest vote shares."""
     ordered = sorted(rows, key=lambda row: (not row.changed, row.vote_share))[:SHOWN]
     part = "" if len(rows) <= SHOWN else f": those that changed, then the least sure ({SHOWN} of {len(rows)})"
     header = ["id", "answer", "votes", "runner-up", "votes", "before", "votes"]
@@ -132,7 +132,7 @@ def _answer_cells(row: Prediction) -> list[str]:
 
 
 def draw_shares(rows: Sequence[Prediction]) -> Figure:
-    """Each problem's vote share before (horizontal) and after (vertical); changed answers stand out."""
+    """A plot of each problem's vote share before (horizontal) and after (vertical), with changed answers marked."""
     figure = Figure(figsize=(5, 5), layout="constrained")
     axes = figure.subplots()
     for changed, label, marker in ((False, "same answer", "o"), (True, "changed answer", "X")):

@@ -1,4 +1,4 @@
-"""Stop rules: they end a run early by signals that need no gold. The size of the majority is not one of them."""
+"""Stop rules, which end a run early by signals that need no gold. The size of the majority is not one of them."""
 
 import math
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from pydantic import BaseModel, Field, ValidationError
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.metrics import ENTROPY, GRADIENT_NORM, KL, LOSS, StepRow, WatchedSignal
 
-# Of fewer prompts, several may well have the same answer.
+# Among fewer prompts, several may well have the same answer.
 FEWEST_PROMPTS = 5
 # The mean entropy of these steps is the starting entropy.
 FIRST_STEPS = 3
 
 
 class StopRules(BaseModel, frozen=True, extra="forbid"):
-    """Limits. A rule fires when its limit is passed in `patience` steps in a row (docs/journeys/adapt.md).
+    """The limits. A rule fires when its limit is passed in `patience` steps in a row (docs/journeys/adapt.md).
 
-    `kl`: mean KL to the base model over the tokens trained on, in nats (`restrain/kl`). `template`: rise of the share
-    of prompts with the most common majority answer, over the base model's share. `entropy`: the policy's entropy as a
-    share of its entropy in the first steps.
+    `kl` limits the mean KL to the base model over the tokens trained on, in nats (`restrain/kl`). `template` limits by
+    how much the share of prompts with the most common majority answer exceeds the base model's. `entropy` is the lowest
+    policy entropy, as a share of that in the first steps.
     """
 
     kl: float = Field(0.15, gt=0)
@@ -31,9 +31,9 @@ class StopRules(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Alarm:
-    """A limit that was passed from step `since` to step `step`; `value` is that of the last step.
+    """A limit that was passed from step `since` to step `step`, where the signal had this `value`.
 
-    A value that is not finite, NaN here, passes every limit, and fires at once.
+    A value that is not finite, which is NaN here, fires at once.
     """
 
     rule: str
@@ -43,7 +43,7 @@ class Alarm:
     limit: float
 
     def __str__(self) -> str:
-        """One sentence."""
+        """The alarm in one sentence."""
         if math.isnan(self.value):
             return f"{SIGNALS[self.rule]} was no finite number at step {self.step}"
         return (
@@ -53,10 +53,10 @@ class Alarm:
 
     @property
     def trusted_until(self) -> int:
-        """The last step whose model is from before the alarm.
+        """The last step whose model is not affected by the alarm.
 
-        A step's numbers are first those of the policy that the step before it left: where they are not finite, that
-        policy may be what is broken.
+        The numbers of a step begin with the policy that the step before it has left. If they are not finite at once,
+        that policy may already be broken.
         """
         return self.since - (2 if math.isnan(self.value) and self.since == self.step else 1)
 
@@ -68,14 +68,14 @@ SIGNALS = {
     "loss": "the policy loss",
     "gradient": "the gradient's norm",
 }
-# As a line of progress names them, which shows the share of the most common answer anyway.
+# The names in a line of progress, which always shows the share of the most common answer.
 SHORT = {"kl": "KL", "template": "top answer", "entropy": "entropy"}
-# The signals that are numbers of the policy: whichever rules there are, none of them may be without a value.
+# Signals that are numbers of the policy. Whatever the rules are, each of these numbers must be finite.
 NUMBERS = {"kl": KL, "entropy": ENTROPY, "loss": LOSS, "gradient": GRADIENT_NORM}
 
 
 def alarm(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> Alarm | None:
-    """The first rule that fires, in order of steps; None if none does. The base model has this `top_answer_share`."""
+    """The first alarm, in order of steps, or None. `top_answer_share` is that of the base model."""
     limits = _limits(rows, top_answer_share, rules)
     streaks = [_first_streak(name, limit, rows, rules.patience) for name, limit in limits.items()]
     found = [one for one in (*streaks, _first_broken(rows)) if one is not None]
@@ -83,9 +83,9 @@ def alarm(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) ->
 
 
 def passed_since(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> list[int]:
-    """Of each limit that the last step passes, the step from which on it has been passed: an alarm may follow.
+    """For each limit that the last step passes, the step since which it has been passed without a break.
 
-    The model from before that step is needed then, whatever `patience` is.
+    An alarm may follow, and then the model from before that step is needed.
     """
     found = []
     for name, limit in _limits(rows, top_answer_share, rules).items():
@@ -96,7 +96,7 @@ def passed_since(rows: Sequence[StepRow], top_answer_share: float, rules: StopRu
 
 
 def watched_signals(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> tuple[WatchedSignal, ...]:
-    """The values of the last step that the rules look at, each with its limit; `rows` are all steps so far."""
+    """The signals of the last step with their limits; `rows` are all steps so far."""
     limits = _limits(rows, top_answer_share, rules)
     starts = {"kl": 0.0, "template": top_answer_share, "entropy": limits.get("entropy", 0.0) / rules.entropy}
     values = {name: _value(name, rows[-1]) for name in limits}
@@ -108,7 +108,7 @@ def watched_signals(rows: Sequence[StepRow], top_answer_share: float, rules: Sto
 
 
 def unwatched(rows: Sequence[StepRow]) -> list[str]:
-    """Signals that no step logged, in words. Their rules could not fire."""
+    """Signals that no step has logged, in words. Their rules could not fire."""
     return [SIGNALS[name] for name in ("kl", "template", "entropy") if all(_value(name, row) is None for row in rows)]
 
 
@@ -119,7 +119,7 @@ def _value(name: str, row: StepRow) -> float | None:
 
 
 def _limits(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> dict[str, float]:
-    """By rule; without the entropy's until the first steps have logged it."""
+    """The limits by rule. There is none for the entropy until the first steps have logged it."""
     logged = [row.numbers[ENTROPY] for row in rows[:FIRST_STEPS] if ENTROPY in row.numbers]
     first = [value for value in logged if not math.isnan(value)]
     entropy = {"entropy": sum(first) / FIRST_STEPS * rules.entropy} if len(first) == FIRST_STEPS else {}
@@ -154,7 +154,7 @@ def _passes(name: str, limit: float, row: StepRow) -> bool:
 
 
 def parse_stop_rules(items: Sequence[str]) -> StopRules:
-    """`kl=0.2` and the like over the defaults. Raises ConfigError for a name or value that is none."""
+    """The rules with items such as `kl=0.2` on top of the defaults. Raises ConfigError for a wrong name or value."""
     pairs = [item.partition("=") for item in items]
     try:
         return StopRules.model_validate({name: value for name, _, value in pairs})

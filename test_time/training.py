@@ -1,15 +1,16 @@
-"""Training on the test set's prompts: stop rules after each step; the newest and the last good model are kept."""
+"""Trains on the prompts of the test set, applies stop rules after each step, and keeps the last good model."""
 
 import re
 import shutil
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.launch.progress import OnStep
 from restrain_openrlhf.hook.launch.train import train
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import StepRow, read_steps
@@ -19,11 +20,11 @@ from test_time.stopping import Alarm, StopRules, alarm, passed_since, unwatched,
 
 
 class Trained(BaseModel, frozen=True):
-    """How training went. `chosen_model` is the last good one, of step `chosen_step`.
+    """How training went. `chosen_model` is the last good model, of step `chosen_step`.
 
-    `chosen_step` 0 is the base model: none was saved before the alarm. `alarm` is the rule that fired, whether it
-    `ended_early` the run or not: an alarm in the last steps does not. `unwatched`: signals that the host did not log,
-    so that their rules were off.
+    `chosen_step` 0 means the base model, because no model was saved before the alarm. `alarm` says which rule fired; an
+    alarm in the last steps does not end the run early. `unwatched` names signals that the host did not log, so that
+    their rules had no effect.
     """
 
     steps: int
@@ -34,31 +35,41 @@ class Trained(BaseModel, frozen=True):
     chosen_model: str
 
 
-def train_watched(
-    config: RunConfig, rules: StopRules | None, before: Reference, on_step: Callable[[StepRow, int], None]
-) -> Trained:
-    """Train, or resume; `before` are the base model's votes.
+@dataclass
+class Watch:
+    """Stop rules over a run, with the base model's share of the most common answer; without `rules`, no rule fires."""
 
-    Raises ConfigError where stop rules have ended the run, and there are none now.
-    """
-    base_share = top_answer_share([row.majority_key for row in before.rows])
+    folder: RunFolder
+    rules: StopRules | None
+    base_share: float
+    on_step: OnStep
+    _seen: list[StepRow] = field(default_factory=list)
 
-    def find_alarm(rows: Sequence[StepRow]) -> Alarm | None:
-        return alarm(rows, base_share, rules) if rules else None
+    def alarm(self, rows: Sequence[StepRow]) -> Alarm | None:
+        """The first alarm in these steps."""
+        return alarm(rows, self.base_share, self.rules) if self.rules else None
 
-    def should_stop(rows: Sequence[StepRow]) -> str | None:
-        found = find_alarm(rows)
-        prune(RunFolder(config.run_dir), rows, found, passed_since(rows, base_share, rules) if rules else ())
+    def should_stop(self, rows: Sequence[StepRow]) -> str | None:
+        """Why the run should end after these steps, or None. Deletes models that are no longer needed."""
+        found = self.alarm(rows)
+        prune(self.folder, rows, found, passed_since(rows, self.base_share, self.rules) if self.rules else ())
         return str(found) if found else None
 
-    seen: list[StepRow] = []
+    def show(self, row: StepRow, total: int) -> None:
+        """Report a step of `total` steps, with the signals that the rules watch."""
+        self._seen.append(row)
+        signals = watched_signals(self._seen, self.base_share, self.rules) if self.rules else ()
+        self.on_step(replace(row, watched=(*row.watched, *signals)), total)
 
-    def on_watched(row: StepRow, total: int) -> None:
-        seen.append(row)
-        signals = watched_signals(seen, base_share, rules) if rules else ()
-        on_step(replace(row, watched=(*row.watched, *signals)), total)
 
-    run = train(config, on_watched, should_stop)
+def train_watched(config: RunConfig, rules: StopRules | None, before: Reference, on_step: OnStep) -> Trained:
+    """Train, or resume training; `before` has the base model's votes.
+
+    Raises ConfigError where stop rules have ended the run earlier, and there are no `rules` now.
+    """
+    base_share = top_answer_share([row.majority_key for row in before.rows])
+    watch = Watch(RunFolder(config.run_dir), rules, base_share, on_step)
+    run = train(config, watch.show, watch.should_stop)
     completion = run.completion()
     assert completion is not None, "train returns completed runs"
     if completion.stopped is not None and rules is None:
@@ -67,7 +78,7 @@ def train_watched(
             "--no-stop cannot continue an ended run. Choose another --out."
         )
     rows = read_steps(run.metrics)
-    found = find_alarm(rows)
+    found = watch.alarm(rows)
     prune(run, rows, found)
     models = saved_models(run, rows)
     step = last_good(models, rows, found)
@@ -82,10 +93,10 @@ def train_watched(
 
 
 def saved_models(folder: RunFolder, rows: Sequence[StepRow]) -> dict[int, Path]:
-    """Folders of complete models by their step, in order: those of ckpt.save_hf, and the last if training has ended.
+    """The folders of complete models by step: those of ckpt.save_hf, and the final one if training has ended.
 
-    global_step<N>_hf has this name once it is whole (hook/fixes/checkpoints.py, save_model); it counts when the metrics
-    have a later step, as the step that saves may still be repeated.
+    A folder is called global_step<N>_hf once it is whole (hook/fixes/checkpoints.py, save_model). It counts once the
+    metrics have a later step, because a resumed run may repeat the step that has saved it.
     """
     last = max((row.step for row in rows), default=0)
     named = ((re.fullmatch(r"global_step(\d+)_hf", path.name), path) for path in folder.checkpoints.glob("*_hf"))
@@ -97,9 +108,9 @@ def saved_models(folder: RunFolder, rows: Sequence[StepRow]) -> dict[int, Path]:
 
 
 def last_good(steps: Collection[int], rows: Sequence[StepRow], alarm: Alarm | None) -> int:
-    """The last of the saved models' steps before the alarm; 0 where there is none.
+    """The last of the saved models' `steps` before the alarm; 0 where there is none.
 
-    Never one that has no finite numbers, or whose next step, which begins from it, has none.
+    A model is not good if the numbers of its step or of the next step, which begins with it, are not finite.
     """
     broken = {row.step for row in rows if row.broken}
     before = [step for step in steps if alarm is None or step <= alarm.trusted_until]
@@ -107,9 +118,10 @@ def last_good(steps: Collection[int], rows: Sequence[StepRow], alarm: Alarm | No
 
 
 def prune(folder: RunFolder, rows: Sequence[StepRow], alarm: Alarm | None, passed_since: Collection[int] = ()) -> None:
-    """Delete saved models that are neither newest nor last good: they are large.
+    """Delete saved models, which are large, except for the newest and the last good one.
 
-    Limits have been passed since these steps without an alarm yet: what would be last good then is kept too.
+    `passed_since` has steps since which limits are passed. The models that would be the last good ones if an alarm
+    followed are kept, too.
     """
     models = saved_models(folder, rows)
     kept = {max(models, default=0), last_good(models, rows, alarm)}

@@ -1,1 +1,1 @@
-"""Typed, strict configuration: a wrong key is an error that names the key and the fix."""
+"""Typed, strict configuration. A wrong key is an error that names the key and how to fix it."""

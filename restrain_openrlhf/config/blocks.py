@@ -1,4 +1,4 @@
-"""The blocks of a configuration that are no method's: `engine:`, `rollouts:`, `mlflow:`, `evaluation:` and `agent:`."""
+"""Blocks of a configuration besides the method: `engine:`, `rollouts:`, `mlflow:`, `evaluation:` and `agent:`."""
 
 import hashlib
 from pathlib import Path
@@ -11,14 +11,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, fi
 from restrain_openrlhf.errors import ConfigError
 
 MIB = 1 << 20
-# Words that MLflow takes in the place of an address.
+# Words that MLflow accepts instead of an address.
 NAMED = ("databricks", "databricks-uc")
 Count = Annotated[StrictInt, Field(ge=1)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
 class EngineLimits(BaseModel):
-    """How much a vLLM engine works on at a time, under vLLM's own names; None leaves vLLM's choice."""
+    """How much a vLLM engine works on at a time, by vLLM's own names. None leaves the limit to the run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,7 +31,7 @@ class EngineLimits(BaseModel):
     )
 
     def options(self) -> dict[str, int]:
-        """Those that are set, by name."""
+        """The limits that are set, by name."""
         return self.model_dump(exclude_none=True)
 
 
@@ -62,14 +62,14 @@ class KeepRollouts(BaseModel):
     @field_validator("keep", mode="before")
     @classmethod
     def _words_or_a_number(cls, value: Any) -> Any:
-        # One message for the alternatives: pydantic has one for each.
+        # pydantic would have an error message for each alternative; this gives one.
         if value in ("all", "none") or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
             return value
         raise ValueError("give a number of groups (1 or more), all, or none")
 
 
 class MlflowSettings(BaseModel):
-    """A server or folder that gets a run's numbers too. MLflow reads passwords from its own environment variables."""
+    """An MLflow server or folder that also gets a run's numbers. MLflow reads passwords from environment variables."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -83,7 +83,7 @@ class MlflowSettings(BaseModel):
     @field_validator("tracking_uri")
     @classmethod
     def _address(cls, uri: str) -> str:
-        """Folders become absolute: Ray's workers have folders of their own."""
+        """Make folders absolute, because each of Ray's workers has its own working folder."""
         if uri in NAMED:
             return uri
         if "://" not in uri and not uri.startswith("file:"):
@@ -97,7 +97,7 @@ class MlflowSettings(BaseModel):
 
 
 class EvaluationDraws(BaseModel):
-    """How an OpenRLHF without our entry point draws evaluation's rollouts, which is all that tells them apart."""
+    """How an OpenRLHF without our entry point samples evaluations, which is the only way to recognise them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -106,9 +106,9 @@ class EvaluationDraws(BaseModel):
 
 
 class Agent(BaseModel):
-    """The user's own agent, in a file that OpenRLHF could load, and where its trajectories have their final answers.
+    """The user's own agent, in a file that OpenRLHF can load, and where in its trajectories the final answers are.
 
-    The file's path alone is a block, too.
+    The path of the file can stand for the whole block.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -137,7 +137,10 @@ class Agent(BaseModel):
 
     @property
     def identity(self) -> str:
-        """Equal where trajectories are drawn and read alike, as far as the file itself says. Raises ConfigError."""
+        """A text that is equal for two agents with the same file and the same reading.
+
+        Raises ConfigError; see `text`.
+        """
         changed = self.model_dump(exclude_defaults=True, exclude={"path", "trajectory_seconds"})
         digest = hashlib.sha256(self.text.encode()).hexdigest()[:16]
         return " ".join([self.path.name, digest, *(f"{name}={value!r}" for name, value in sorted(changed.items()))])
@@ -152,7 +155,7 @@ class Agent(BaseModel):
             raise ConfigError(f"agent: {self.path} cannot be read ({why}). Name the agent's Python file.") from None
 
     def word(self) -> str:
-        """As `choose_agent` (config/command_line.py) reads it: the path, or the block where more is set."""
+        """The option that `choose_agent` (config/command_line.py) reads: the path, or the block where more is set."""
         block = self.model_dump(mode="json", exclude_defaults=True)
         if set(block) == {"path"}:
             return str(self.path)

@@ -1,4 +1,4 @@
-"""What a user types to choose a configuration: a file or a preset's name, and `--set KEY=VALUE` on top of it."""
+"""Reads what users type: a configuration's file or preset, `--set KEY=VALUE`, `--answers` and `--agent`."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,25 +11,25 @@ from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 
-# What `--answers` is, on every command that has it.
+# The help of `--answers`, the same on every command that has it.
 ANSWERS = "Kind of answer: its name, such as choice, or a block such as '{name: text, read: tag}'."
 
 
 def preset_names() -> list[str]:
-    """All presets, in order; files with an underscore are what others extend."""
+    """The names of all presets, sorted. Files with an underscore only serve to be extended."""
     files = (path for path in CONFIGS.rglob("*.yaml") if not path.name.startswith("_"))
     return sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in files)
 
 
 def find_config(word: str) -> Path:
-    """The file that a user named: by its path, or as a preset by its name.
+    """The configuration file that a user named by its path or as a preset.
 
-    Raises ConfigError, with the nearest names, where it is neither.
+    Raises ConfigError, with the nearest names, where the word is neither.
     """
     path, names = Path(word), preset_names()
     if word in names and not path.is_file():
         return CONFIGS / f"{word}.yaml"
-    # An absolute path can only be a file's; whoever reads it says whether it is there.
+    # An absolute path cannot be a preset's name. Reading it raises the error if there is no such file.
     if path.exists() or path.is_absolute():
         return path
     hint = did_you_mean(word.removeprefix("configs/").removesuffix(".yaml"), names, n=3)
@@ -37,9 +37,9 @@ def find_config(word: str) -> Path:
 
 
 def parse_overrides(items: Iterable[str], example: str = "method.eps=1e-6") -> dict[str, object]:
-    """Keys, dots kept, and values read as YAML; of equal keys the last counts.
+    """The values of `--set KEY=VALUE`, read as YAML, by their keys. Of equal keys the last one counts.
 
-    Raises ConfigError naming the item that is none, with an `example` that every method accepts.
+    Raises ConfigError naming an item of another form, with an `example`, which every method accepts by default.
     """
     found: dict[str, object] = {}
     for item in items:
@@ -54,9 +54,9 @@ def parse_overrides(items: Iterable[str], example: str = "method.eps=1e-6") -> d
 
 
 def choose_kind(word: str, settings: Mapping[str, object] | None = None) -> AnswerKind:
-    """The kind of answer of `--answers`: a name, or a block such as {name: text, read: tag}; `settings` go on top.
+    """The kind of answer of `--answers`: a name, or a block such as {name: text, read: tag}; `settings` override it.
 
-    Raises ConfigError naming what is wrong with it.
+    Raises ConfigError naming what is wrong.
     """
     try:
         found = yaml.safe_load(word)
@@ -80,13 +80,13 @@ def choose_agent(word: str) -> Agent:
 
 
 def kind_word(kind: AnswerKind) -> str:
-    """As `choose_kind` reads it: the name, with the settings that differ from the defaults."""
+    """The word that `choose_kind` reads: the name, with the settings that differ from the defaults."""
     changed = kind.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
     return _as_yaml({"name": kind.name, **changed}) if changed else kind.name
 
 
 def override_words(overrides: Mapping[str, object]) -> list[str]:
-    """`--set KEY=VALUE` for each, as `parse_overrides` reads them."""
+    """The words `--set KEY=VALUE` that `parse_overrides` reads."""
     return [word for key, value in overrides.items() for word in ("--set", f"{key}={_as_yaml(value)}")]
 
 

@@ -1,4 +1,4 @@
-"""YAML documents: strictly read, with `extends` and `--set` on top, made typed, and wrong keys named."""
+"""Reads YAML documents strictly, applies `extends` and `--set`, makes them typed, and names wrong keys."""
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -15,16 +15,16 @@ from restrain_openrlhf.config.shipped import preset_file
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.method import parse_settings, setting_names
 
-# Blocks whose key `name` says which settings the others are.
+# Blocks whose key `name` decides which other keys they have.
 PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": parse_settings, "answers": parse_kind}
-# pydantic's names of two kinds of errors.
+# pydantic's types of two errors.
 UNKNOWN, MISSING = "extra_forbidden", "missing"
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
-    """The document as a mapping, merged block by block over what it `extends`: a file (one level), or a preset."""
+    """The document, merged block by block over what it `extends`: another file (one level), or a preset."""
     document = _parse(path)
     parent = document.pop("extends", None)
     if parent is None:
@@ -42,7 +42,7 @@ def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
 
 
 def _extended(path: Path, word: str) -> dict[str, Any]:
-    """What `path` extends: the file of this path, relative to its folder, or the preset of this name."""
+    """The document that `path` extends: a file, relative to the folder of `path`, or a preset."""
     file, preset = path.parent / word, preset_file(word)
     if not file.exists() and preset is not None:
         return read_yaml(preset)
@@ -80,7 +80,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Collection[str]) -> None:
-    """Put `--set` into the document, whose own keys are `keys`. Raises ConfigError for a key that there is not."""
+    """Put `--set` into the document, whose keys are `keys`. Raises ConfigError for a key that does not exist."""
     for key, value in overrides.items():
         block, _, name = key.partition(".")
         if not name:
@@ -95,9 +95,9 @@ def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Co
 
 
 def _refuse_unknown(document: Mapping[str, Any], key: str, keys: Collection[str]) -> None:
-    """The nearest key is named as `--set` takes it.
+    """Raises ConfigError naming the nearest key in the form that `--set` takes.
 
-    A setting that a later `--set method={...}` replaced, with the whole block, is not looked at.
+    A setting whose block was replaced by a later `--set method={...}` is not checked.
     """
     flags, settings = document.get("openrlhf"), method_keys(document)
     known = sorted(
@@ -114,7 +114,10 @@ def _refuse_unknown(document: Mapping[str, Any], key: str, keys: Collection[str]
 
 
 def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
-    """The document's blocks, method and kind of answer parsed. Raises ConfigError for a key that is not allowed."""
+    """The document's blocks, with method and kind of answer parsed.
+
+    Raises ConfigError for a key that is not allowed.
+    """
     allowed = tuple(allowed)
     for key in document:
         if key not in allowed:
@@ -147,7 +150,7 @@ def typed(kind: type[Model], values: Mapping[str, Any], path: Path | str) -> Mod
     try:
         return kind(**values)
     except ValidationError as error:
-        # A typo is also a missing key where that one is needed: the key that was typed is named.
+        # A typo in a required key is two errors, an unknown key and a missing one. Report the unknown one.
         first = min(error.errors(), key=lambda each: each["type"] != UNKNOWN)
         raise ConfigError(f"{path}: {_what_is_wrong(kind, first)}") from None
 
@@ -166,7 +169,7 @@ def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
 
 
 def _fields_of(kind: type[BaseModel], block: Iterable[str]) -> dict[str, FieldInfo]:
-    """The keys of a block within a block, by the model that its field takes."""
+    """The keys of a nested block, from the model that is the type of its field."""
     for name in block:
         taken = kind.model_fields[name].annotation
         models = (each for each in (taken, *get_args(taken)) if isinstance(each, type) and issubclass(each, BaseModel))
@@ -175,5 +178,5 @@ def _fields_of(kind: type[BaseModel], block: Iterable[str]) -> dict[str, FieldIn
 
 
 def _without_password(text: str) -> str:
-    """An address with a user in it is refused, and the refusal is printed and logged."""
+    """The text without user and password in addresses, because it is printed and logged."""
     return re.sub(r"://[^/@\s]*@", "://…@", text)

@@ -1,4 +1,4 @@
-"""A run in numbers, from OpenRLHF's flags: the GPUs of each part, who shares them, rollouts and optimizer steps."""
+"""A run in numbers, from OpenRLHF's flags: the GPUs of each model, which are shared, rollouts and optimizer steps."""
 
 import argparse
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from restrain_openrlhf.config.host_flags import Flags
 
 @dataclass(frozen=True)
 class GpuLayout:
-    """GPUs of policy and reference policy (0 without KL); vLLM's engines, and the GPUs of one.
+    """How many GPUs policy, reference policy (0 without KL) and each of vLLM's engines have, and which are shared.
 
-    `gpus_per_rank` are those of one data-parallel rank. `engines_share`: vLLM is on the policy's GPUs, where it does
-    not draw while the policy trains.
+    `gpus_per_rank` is the number of GPUs of a data-parallel rank. `engines_share` says that vLLM is on the policy's
+    GPUs, where it does not draw while the policy trains.
     """
 
     nodes: int
@@ -26,7 +26,7 @@ class GpuLayout:
 
     @classmethod
     def of(cls, flags: Flags) -> Self:
-        """From OpenRLHF's flags under their dotted names."""
+        """The layout that OpenRLHF's flags (dotted names) describe."""
 
         def number(name: str) -> int:
             return int(flags[name] or 0)
@@ -45,47 +45,47 @@ class GpuLayout:
 
     @property
     def vllm(self) -> int:
-        """GPUs of all engines."""
+        """The GPUs of all engines."""
         return self.engines * self.gpus_per_engine
 
     @property
     def ranks(self) -> int:
-        """Data-parallel ranks of the policy."""
+        """The number of data-parallel ranks of the policy."""
         return self.policy // self.gpus_per_rank
 
     @property
     def reference_ranks(self) -> int:
-        """Data-parallel ranks of the reference policy."""
+        """The number of data-parallel ranks of the reference policy."""
         return self.reference // self.gpus_per_rank
 
     @property
     def needed(self) -> int:
-        """GPUs of the placement groups that OpenRLHF will ask Ray for."""
+        """The GPUs of all placement groups for which OpenRLHF will ask Ray."""
         own = 0 if self.reference_shares else self.reference
         return self.policy + own + (0 if self.engines_share else self.vllm)
 
 
 def prompts_drawn(flags: Flags) -> int:
-    """Prompts whose rollouts are drawn at once."""
+    """The number of prompts whose rollouts are drawn at once."""
     return int(flags["rollout.vllm_generate_batch_size"] or flags["rollout.batch_size"])
 
 
 def rollouts_of_step(flags: Flags) -> int:
-    """Rollouts of one rollout batch."""
+    """The number of rollouts of one step."""
     return int(flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"])
 
 
 def rollout_batches(prompts: int, flags: Flags) -> int:
-    """Training steps of a whole run over so many prompts: the host takes a last, smaller batch in each episode.
+    """The training steps of a whole run, with `prompts` in an episode, whose last batch may be smaller.
 
-    (trainer/ppo_utils/samples_generator.py, generate_samples.)
+    The host takes that batch as a step, too (trainer/ppo_utils/samples_generator.py, generate_samples).
     """
     batches = -(-prompts // int(flags["rollout.batch_size"]))
     return int(flags["train.num_episodes"]) * batches
 
 
 def optimizer_steps(steps: int, arguments: argparse.Namespace) -> int:
-    """Optimizer steps in so many rollout batches, as the host counts them (ppo_trainer.py, prepare_datasets)."""
+    """The optimizer steps of `steps` training steps, as the host counts them (ppo_trainer.py, prepare_datasets)."""
     rollouts = steps * arguments.rollout.batch_size * arguments.rollout.n_samples_per_prompt
     count: int = rollouts // arguments.train.batch_size * arguments.train.max_epochs
     return count

@@ -1,4 +1,4 @@
-"""OpenRLHF's command line: its flags on record, those that a run sets itself, and the agent's file."""
+"""OpenRLHF's command line: its recorded flags, those that a run sets by default, and the agent's file."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.machine.host_releases import NEWEST, RELEASES, Release, installed
 
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
-# Written by tools/record_flags.py from the newest OpenRLHF; a test holds them together. What older ones have otherwise
-# stands in the table of releases.
+# Written by tools/record_flags.py from the newest OpenRLHF, and compared with it by a test. The table of releases has
+# the differences of older ones.
 RECORD = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 TYPES = {"int": int, "float": float, "str": str}
 
-# OpenRLHF's flags under their dotted names.
+# The values of OpenRLHF's flags by their dotted names.
 Flags = Mapping[str, Any]
 
 
@@ -34,13 +34,13 @@ def _newest_record() -> dict[str, dict[str, Any]]:
 
 
 def record(release: Release) -> dict[str, Mapping[str, Any]]:
-    """The release's flags, as argparse's `add_argument` takes them."""
+    """The release's flags, with the keyword arguments of argparse's `add_argument`."""
     every = {**_newest_record(), **release.flags}
     return {name: keywords for name, keywords in every.items() if keywords is not None}
 
 
 class HostParser(argparse.ArgumentParser):
-    """argparse, but a wrong flag is our error and does not end the process."""
+    """argparse's parser, but a wrong flag raises ConfigError instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"OpenRLHF's command line refuses the flags: {message}.")
@@ -48,9 +48,10 @@ class HostParser(argparse.ArgumentParser):
 
 @cache
 def host_parser() -> argparse.ArgumentParser:
-    """A parser that takes and gives what the installed OpenRLHF's does, without it the newest's.
+    """A parser equal to that of the installed OpenRLHF, or to the newest one's where none is installed.
 
-    But for the default of `logger.wandb.run_name`, which is a time there; and flags that other releases have are None.
+    Two things differ: the default of `logger.wandb.run_name`, which is a time in OpenRLHF; and flags that only other
+    releases have, which are None here.
     """
     parser = HostParser()
     every = {*_newest_record(), *(name for release in RELEASES.values() for name in release.flags)}
@@ -62,10 +63,10 @@ def host_parser() -> argparse.ArgumentParser:
 
 
 def to_arguments(flags: Mapping[str, object]) -> list[str]:
-    """Command-line words for flags under OpenRLHF's dotted names.
+    """The command-line words for flags (dotted names).
 
-    True switches a flag on, False and None leave it out, a list gives several values. Raises ConfigError for a name
-    OpenRLHF does not have, with the nearest one it has.
+    True switches a flag on, False and None leave it out, and a list gives several values. Raises ConfigError for a flag
+    that OpenRLHF does not have, naming the nearest one.
     """
     known = {option.removeprefix("--"): action for option, action in host_parser()._option_string_actions.items()}
     arguments: list[str] = []
@@ -92,32 +93,34 @@ def _words(name: str, value: object, takes_value: bool) -> list[str]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The host's flat namespace (dotted names) for these words. Raises ConfigError where the host would exit."""
+    """The host's flat namespace (dotted names) for command-line words. Raises ConfigError where the host would exit."""
     return host_parser().parse_args(list(arguments))
 
 
 def flags_of(config: RunConfig, also: Flags | None = None) -> dict[str, Any]:
-    """The value of every flag of OpenRLHF in a run of this configuration; `also` are flags that it leaves out."""
+    """The values of all flags of OpenRLHF in a run of this configuration; `also` has defaults for some of them."""
     return vars(parse(to_arguments({**(also or {}), **host_flags(config)})))
 
 
 def host_flags(config: RunConfig) -> dict[str, object]:
-    """All of a run's flags: the defaults below, then the configuration's own."""
+    """The flags that a run sets: the defaults below, overridden by those of the configuration."""
     run_dir = config.run_dir
     defaults: dict[str, object] = {
-        # The hook replaces the estimator; this is the one it accepts.
+        # The hook replaces the advantages of this estimator, and accepts no other.
         "algo.advantage.estimator": "group_norm",
-        # KL as a loss term (eq. 7), weighed as in the paper's D.2, with the estimator of GRPO (the paper names none).
+        # KL is a loss term (eq. 7) with the paper's coefficient (D.2) and GRPO's estimator, because the paper names
+        # none.
         "algo.kl.use_loss": True,
         "algo.kl.estimator": "k3",
         "algo.kl.init_coef": 0.001,
-        # 0 adds nothing to the loss and makes the host log the policy's entropy.
+        # 0 adds nothing to the loss, but makes the host log the policy's entropy.
         "actor.entropy_coef": 0,
-        # The best checkpoint by evaluation would be chosen by gold.
+        # Otherwise the best checkpoint would be chosen by gold answers.
         "ckpt.best_metric_key": "none",
-        # The host never saves checkpoints unless told to, and a killed run could not go on.
+        # By default the host saves no checkpoints, and a killed run could not be resumed.
         "ckpt.save_steps": 10,
-        # One is whole while the next is written. The host keeps three, of 14 bytes for every parameter.
+        # Two, because one must be whole while the next is written. The host's default is three, of 14 bytes per
+        # parameter.
         "ckpt.max_num": 2,
         "ckpt.load_enable": True,
         "ckpt.path": str(run_dir / "checkpoints"),
@@ -130,11 +133,11 @@ def host_flags(config: RunConfig) -> dict[str, object]:
 
 
 def agent_path() -> Path:
-    """The file for --train.agent_func_path."""
+    """The file of our agent, for --train.agent_func_path."""
     return Path(__file__).parents[1] / "hook" / "agent.py"
 
 
 def is_agent(path: str) -> bool:
-    """Whether this is that file, or one like it in another place, as another node may have it."""
+    """Whether a path is our agent's file, or an equal file in another place, which another node may have."""
     given, own = Path(path), agent_path()
     return given == own or (given.is_file() and given.read_bytes() == own.read_bytes())

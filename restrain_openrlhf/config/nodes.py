@@ -1,4 +1,4 @@
-"""What a run asks of a cluster: settings that it can serve, a name, and how many nodes of how many GPUs."""
+"""What a run needs of a cluster: settings that the cluster can serve, a name, and a number of nodes and GPUs."""
 
 import hashlib
 import re
@@ -14,9 +14,9 @@ from restrain_openrlhf.config.memory import GIB
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
 
-# OpenRLHF's controllers (trainer, samples generator, vLLM's own workers) ask Ray for a CPU each, beside one per GPU.
+# OpenRLHF's controllers (trainer, samples generator, vLLM's own workers) need a CPU each, besides one CPU per GPU.
 CONTROLLER_CPUS = 4
-# KubeRay refuses longer names of RayJobs: it appends suffixes for the cluster and its services.
+# KubeRay refuses RayJobs with longer names, because it appends suffixes for the cluster and its services.
 LONGEST_NAME = 47
 LONGEST_PREFIX = "test-time-"
 
@@ -29,22 +29,22 @@ class NodeShape(BaseModel):
     gpus_per_node: int = Field(ge=1, description="GPUs of a node.")
     max_nodes: int = Field(ge=1, description="Nodes that a run may have.")
     cpus_per_node: int = Field(ge=1, description="CPUs of a node that a run may use.")
-    # GiB of each GPU; None: what a run needs is not checked against it.
+    # GiB of each GPU; None: a run's memory is not checked.
     gpu_memory: int | None = Field(default=None, ge=1)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`nodes` worker pods with `gpus` GPUs each; together exactly what Ray's placement groups need."""
+    """`nodes` worker pods with `gpus` GPUs each, together exactly what Ray's placement groups need."""
 
     nodes: int
     gpus: int
 
 
 def flags_on_nodes(config: RunConfig, shape: NodeShape) -> dict[str, Any]:
-    """The value of every flag of OpenRLHF in a run that a cluster starts, and starts again.
+    """The values of all flags of OpenRLHF in a run that a cluster starts, and restarts.
 
-    Raises ConfigError for what could not run or fit, and for checkpoints that would not be resumed.
+    Raises ConfigError for settings that could not run or fit, and for a run that could not be resumed.
     """
     flags = flags_of(config)
     refuse_settings(config, flags, shape.gpu_memory * GIB if shape.gpu_memory else None)
@@ -53,9 +53,10 @@ def flags_on_nodes(config: RunConfig, shape: NodeShape) -> dict[str, Any]:
 
 
 def plan(flags: Flags, shape: NodeShape) -> Layout:
-    """The worker pods for these flags (dotted names, as parsed by the host).
+    """The worker pods for these flags (dotted names, parsed).
 
-    Raises ConfigError where a part of the layout does not fit a node, GPUs would lie idle, or nodes are too few.
+    Raises ConfigError where a part of the layout does not fit on a node, GPUs would be idle, or there are too few
+    nodes.
     """
     for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):
         if (flags[name] or 0) > shape.gpus_per_node:
@@ -86,9 +87,9 @@ def plan(flags: Flags, shape: NodeShape) -> Layout:
 
 
 def run_name(text: str) -> str:
-    """A DNS-1035 label of at most 37 characters, so that a step's name fits before it.
+    """The text as a DNS-1035 label of at most 37 characters, so that the prefix of a step fits before it.
 
-    A text that is not such a label itself ends in a hash of it: other texts have other names.
+    The label of a text that is not already one ends in a hash of the text, so different texts have different labels.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "run"
     slug = slug if slug[0].isalpha() else f"run-{slug}"

@@ -1,14 +1,14 @@
-"""Paths of the presets and the Kubernetes tree: in the checkout, or inside a package installed from a wheel."""
+"""The paths of presets and of the Kubernetes tree, in the checkout or in a package installed from a wheel."""
 
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-# setup.py puts the repository's folders there when it builds a wheel.
+# setup.py copies the repository's folders here when it builds a wheel.
 IN_A_WHEEL = PACKAGE / "repository"
 REPOSITORY = IN_A_WHEEL if IN_A_WHEEL.is_dir() else PACKAGE.parent
 CONFIGS = REPOSITORY / "configs"
 KUBERNETES = REPOSITORY / "k8s"
-# Estimated hours of presets, `NAME,HOURS` a line; docs/reference_pages.py writes them.
+# Estimated hours of presets, with a line `NAME,HOURS` for each; docs/reference_pages.py writes them.
 HOURS_FILE = CONFIGS / "hours.csv"
 
 

@@ -1,4 +1,4 @@
-"""What a configuration becomes on this machine, and what is refused here: packing, sharing, engines, GPU memory."""
+"""Adapts a configuration to this machine (packing, shared GPUs, engines), and refuses what this machine cannot run."""
 
 from os import environ
 
@@ -14,32 +14,32 @@ from restrain_openrlhf.machine.flash_attention import has_extension
 from restrain_openrlhf.machine.host_releases import why_gradients_are_lost
 from restrain_openrlhf.method import build
 
-# DeepSpeed moves the optimizer's states off the GPU, while vLLM draws, from this stage on.
+# From this ZeRO stage on, DeepSpeed moves the optimizer's states off the GPU while vLLM draws.
 LOWEST_STAGE = 2
 PACKING = {"ds.packing_samples": True, "train.dynamic_batch_enable": True}
-# Where a configuration says any of these itself, it is left as it is.
+# A configuration that sets any of these flags is not packed.
 KEPT = frozenset({*PACKING, "ds.attn_implementation"})
-# Tokens of a packed micro-batch: OpenRLHF's own default fits no GPU in particular.
+# The tokens of a packed micro-batch. OpenRLHF's default is not meant for any particular GPU.
 BUDGETS = frozenset({"train.max_tokens_per_gpu", "rollout.max_tokens_per_gpu"})
-# vLLM's own for an engine in another process (config/scheduler.py), where OpenRLHF sets none.
+# vLLM's default for an engine in another process (config/scheduler.py), which OpenRLHF does not change.
 LEAST_ROLLOUTS = 128
-# vLLM captures CUDA graphs for batches of up to so many (config/vllm.py), and every rollout's logits are in memory.
+# vLLM captures CUDA graphs for batches of up to so many rollouts (config/vllm.py), and each one's logits take memory.
 MOST_ROLLOUTS = 512
-# vLLM's for offline sampling (engine/arg_utils.py, get_batch_defaults); 2,048 would draw out the prompts' prefill.
+# vLLM's default for offline sampling (engine/arg_utils.py, get_batch_defaults). 2,048 would slow the prefill down.
 BATCHED_TOKENS = 8192
 
 
 def refuse_here(config: HookConfig, flags: Flags) -> None:
-    """The gate of what starts a run on this machine; `flags` are with the device's own.
+    """The gate of commands that start a run on this machine; `flags` include those of the device.
 
-    Raises ConfigError for what settings alone can tell, and for what this stack or its GPUs cannot serve.
+    Raises ConfigError for what `refuse_settings` refuses, and for what this stack or its GPUs cannot run.
     """
     refuse_settings(config, flags, visible_memory())
     refuse_unsupported(detect(), flags)
 
 
 def refuse_unsupported(device: Device, flags: Flags) -> None:
-    """Raises ConfigError for what the installed stack's accelerator cannot serve, or its DeepSpeed."""
+    """Raises ConfigError for flags that this accelerator or the installed DeepSpeed do not support."""
     if reason := why_gradients_are_lost(flags["train.dynamic_batch_enable"], flags["ds.zero_stage"]):
         raise ConfigError(reason)
     for each in device.unsupported:
@@ -51,9 +51,9 @@ def refuse_unsupported(device: Device, flags: Flags) -> None:
 
 
 def visible_memory() -> int | None:
-    """Bytes of the smallest GPU that this process may use; None on the CPU stack, and where no driver answers.
+    """The bytes of the smallest visible GPU; None on the CPU stack, and where no driver answers.
 
-    None too where RAY_ADDRESS names a cluster: a run is on its GPUs then, which may be others. No CUDA context is made.
+    Also None where RAY_ADDRESS names a cluster, because a run then uses the cluster's GPUs. No CUDA context is created.
     """
     if "RAY_ADDRESS" in environ or not detect().has_gpus:
         return None
@@ -64,11 +64,10 @@ def visible_memory() -> int | None:
 
 
 def on_this_machine(config: RunConfig) -> RunConfig:
-    """The configuration with the flags that this machine adds.
+    """The configuration with the flags that suit this machine.
 
-    Micro-batches are packed where flash-attn is built and the configuration has their budgets of tokens, unless it says
-    itself whether to pack, or its attention. Models share GPUs where `share_gpus` asks for it; a Ray cluster's GPUs are
-    elsewhere.
+    Micro-batches are packed if flash-attn is built and the configuration sets their token budgets, but neither packing
+    nor the attention. Models share GPUs if `share_gpus` is set and no Ray cluster brings its own GPUs.
     """
     stated = dict(config.openrlhf)
     if has_extension() and stated.keys() >= BUDGETS and not stated.keys() & KEPT:
@@ -81,10 +80,10 @@ def on_this_machine(config: RunConfig) -> RunConfig:
 
 
 def flags_to_share(flags: Flags, gpus: int) -> dict[str, object]:
-    """What to set (dotted names) where `gpus` are too few for the layout; nothing where there are none.
+    """The flags to set (dotted names) where `gpus` are too few for the layout; none where there are no GPUs.
 
-    A stack without GPUs has as many logical ones as are asked for. Engines that draw while the policy trains need GPUs
-    of their own.
+    A stack without GPUs has as many logical GPUs as are asked for. Engines that draw while the policy trains need their
+    own GPUs.
     """
     if not 0 < gpus < GpuLayout.of(flags).needed or flags["train.async_enable"]:
         return {}
@@ -97,10 +96,10 @@ def flags_to_share(flags: Flags, gpus: int) -> dict[str, object]:
 
 
 def with_limits(config: HookConfig, flags: Flags, device: Device) -> HookConfig:
-    """The configuration with its engines' limits: what it says itself, else what follows from the run's sizes.
+    """The configuration with all limits of its engines: those that it sets, and others from the run's sizes.
 
-    Each rollout takes a token of a step, so that there are no more of them than tokens. Without GPUs vLLM's own stay:
-    its CPU engine plans its memory by them.
+    There are never more rollouts than tokens in a step, because each rollout takes a token. Without GPUs vLLM's
+    defaults stay, because its CPU engine plans its memory by them.
     """
     stated = config.engine
     if not device.has_gpus:
@@ -112,7 +111,7 @@ def with_limits(config: HookConfig, flags: Flags, device: Device) -> HookConfig:
 
 
 def rollouts_in_flight(config: HookConfig, flags: Flags) -> int:
-    """Rollouts that one engine gets at once, those that only vote included; the host spreads prompts evenly."""
+    """The rollouts that one engine gets at once, including those that only vote. The host spreads prompts evenly."""
     plan = build(config.method).rollouts
     voters: int = plan.voters if plan else flags["rollout.n_samples_per_prompt"]
     return -(-prompts_drawn(flags) // GpuLayout.of(flags).engines) * voters

@@ -1,4 +1,4 @@
-"""A run's configuration file: its keys, typed, and loading it with `--set` on top."""
+"""The configuration file of a run: its typed keys, and loading it with `--set` on top."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -23,7 +23,7 @@ from restrain_openrlhf.config.shipped import own_path
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
 
-# Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations/running.md).
+# Far beyond what rounding in bf16 causes, even for a collapsing policy (docs/operations/running.md).
 LOGPROB_GAP_LIMIT = 0.5
 # Flags that hold a secret. Others with such a word (data.input_key, rollout.max_new_tokens) name columns and numbers.
 SECRET_FLAGS = frozenset({"logger.wandb.key"})
@@ -32,16 +32,16 @@ DUMMY_KEY = "dummy"
 
 
 class Key(Enum):
-    """What is known of a key beside its type, as part of the field's annotation."""
+    """Facts about a key, as part of its field's annotation."""
 
-    # The agent reads it too, where OpenRLHF runs without our entry point.
+    # The agent also reads the key where OpenRLHF runs without our entry point.
     AGENT = auto()
-    # Changes nothing that a run computes, so a run may be continued with another value.
+    # The key changes nothing that a run computes, so a run may be continued with another value.
     CHANGEABLE = auto()
 
 
 class HookConfig(BaseModel):
-    """What the hook needs of a configuration, in each of a run's processes."""
+    """The part of a configuration that the hook needs in all processes of a run."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -124,21 +124,21 @@ class HookConfig(BaseModel):
 
     @property
     def read_reference(self) -> Path | None:
-        """The reference, where the method reads one: presets of one folder share the key, whatever their method."""
+        """The reference if the method reads one. Presets of one folder share the key, whatever their method is."""
         return self.reference if build(self.method).needs_reference else None
 
     @property
     def agent_identity(self) -> str | None:
-        """What draws the trajectories; None for a single turn. Raises ConfigError where the file cannot be read."""
+        """The identity of the agent that draws trajectories; None for a single turn. Raises ConfigError; see Agent."""
         return None if self.agent is None else self.agent.identity
 
     @property
     def keeps_rollouts(self) -> bool:
-        """Whether a run keeps any: beside its metrics, so that one without metrics keeps none."""
+        """Whether the run keeps rollouts. They are kept beside the metrics, so a run without metrics keeps none."""
         return self.metrics is not None and self.rollouts.keep != "none"
 
     def written(self) -> dict[str, Any]:
-        """What the hook needs, as YAML and JSON have it: the whole method, and what is not at its default."""
+        """What the hook needs, as plain data: the whole method, and all other keys that are not at their default."""
         changed = self.model_dump(mode="json", include=set(HookConfig.model_fields), exclude_defaults=True)
         answers = {"answers": self.answers.model_dump(mode="json")} if self.answers != MATHEMATICS else {}
         return {**changed, **answers, "method": self.method.model_dump(mode="json")}
@@ -192,12 +192,12 @@ class RunConfig(HookConfig):
 
 
 def load_hook_config(path: Path) -> HookConfig:
-    """A file with the keys of HookConfig. Raises ConfigError naming the file and the key."""
+    """Read a file with the keys of HookConfig. Raises ConfigError naming the file and the key."""
     return typed(HookConfig, blocks(read_yaml(path), path, HookConfig.model_fields), path)
 
 
 def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
-    """A run's file, with `--set` overrides on top (`method.kappa`, `openrlhf.actor.adam.lr`, `run_dir`).
+    """Read a run's file, with `--set` overrides on top (`method.kappa`, `openrlhf.actor.adam.lr`, `run_dir`).
 
     `metrics` defaults to metrics.jsonl in the run's folder. Raises ConfigError naming the file and the key, also for a
     secret among the flags.

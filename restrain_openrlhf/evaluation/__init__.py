@@ -1,1 +1,1 @@
-"""Accuracy of sampled answers against gold: the benchmarks, the one grader, and the numbers made of its grades."""
+"""The accuracy of sampled answers against gold: evaluating benchmarks, grading, and what is computed from grades."""

@@ -1,4 +1,4 @@
-"""What is computed from right and wrong responses: pass@k, maj@k, their intervals, and how reliable majorities are."""
+"""Statistics of right and wrong responses: pass@k, maj@k, their intervals, and how reliable majorities are."""
 
 from collections.abc import Iterable, Sequence
 from math import comb, sqrt
@@ -11,12 +11,12 @@ from restrain_openrlhf.answers.kind import number_classes
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow
 
-# The normal distribution's for 95 %, two-sided.
+# The two-sided 95 % quantile of the normal distribution.
 Z = 1.959964
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """Unbiased chance that k of n responses hold a right one: 1 − C(n − c, k) / C(n, k) (Chen et al., 2021).
+    """Unbiased estimate of the chance that one of k responses is right: 1 − C(n − c, k) / C(n, k) (Chen et al., 2021).
 
     Raises DataError unless 0 ≤ right ≤ n and 1 ≤ k ≤ n.
     """
@@ -26,14 +26,15 @@ def pass_at_k(n: int, right: int, k: int) -> float:
 
 
 def mean_pass_at_k(n: int, right: Sequence[int], k: int) -> float:
-    """pass@k averaged over problems of n responses; `right` has the number of right ones of each."""
+    """The mean of pass@k over problems with n responses each; `right` has each problem's number of right responses."""
     return float(np.mean([pass_at_k(n, count, k) for count in right]))
 
 
 def maj_at_k(row: GradeRow, k: int) -> float:
-    """How often the majority answer among k of a problem's responses is right; over problems its mean is maj@k.
+    """How often the majority answer of k responses to a problem is right. Its mean over problems is maj@k.
 
-    With n responses, the mean over the n // k groups of consecutive ones: each is a sample of k, so it is unbiased.
+    It is the mean over the n // k groups of k consecutive responses. Each group is a sample of k, so the mean is
+    unbiased.
     """
     n = len(row.answers)
     if not 1 <= k <= n:
@@ -47,25 +48,25 @@ def _of_majority(row: GradeRow, part: slice) -> bool:
 
 
 def majority_right(group: GroupAnswers, correct: Sequence[bool]) -> bool:
-    """Whether the first response that gave the majority answer was graded right; no answer is wrong."""
+    """Whether the first response with the majority answer was graded right; False where no response has an answer."""
     majority = group.majority
     return majority is not None and correct[group.answers.index(majority)]
 
 
 def interval_over_problems(shares: Sequence[float]) -> tuple[float, float]:
-    """Bounds at 95 % of the share of right responses, the problems being a draw; `shares` has one per problem.
+    """95 % bounds of the share of right responses if the problems are a sample; `shares` has one share per problem.
 
-    The shares' own spread, s² / m for m problems, holds both the draw of the problems and that of their responses.
+    The variance s² / m of the shares, with m problems, includes the sampling of problems and that of responses.
     """
     spread = float(np.var(shares, ddof=1)) if len(set(shares)) > 1 else 0.0
     return _interval(float(np.mean(shares)), spread / len(shares), len(shares))
 
 
 def interval_over_samples(right: Sequence[int], n: int) -> tuple[float, float] | None:
-    """Bounds at 95 % of the share of right responses, these problems being fixed and their n responses a draw.
+    """95 % bounds of the share of right responses if the problems are fixed and their n responses are a sample.
 
-    The variance is Σ p (1 − p) / (n − 1) / m², p a problem's share and m their number. None for n = 1: one response
-    says nothing of how others would differ. `right`: right responses by problem.
+    The variance is Σ p (1 − p) / (n − 1) / m², with p the share of each of m problems; `right` has their numbers of
+    right responses. None for n = 1, because one response says nothing about how others would differ.
     """
     if n == 1:
         return None
@@ -75,7 +76,7 @@ def interval_over_samples(right: Sequence[int], n: int) -> tuple[float, float] |
 
 
 def _interval(share: float, variance: float, of: int) -> tuple[float, float]:
-    """Wilson's, of the number of independent draws that would have this variance; `of` where none was seen.
+    """Wilson's interval for the number of independent draws that would have this variance; `of` where it is 0.
 
     That number is what surveys call the effective sample size (Korn and Graubard, 1998).
     """
@@ -84,7 +85,7 @@ def _interval(share: float, variance: float, of: int) -> tuple[float, float]:
 
 
 def wilson_interval(right: float, of: float) -> tuple[float, float]:
-    """Bounds of a share at 95 % (Wilson, 1927): honest for few, where the usual formula sees no spread."""
+    """95 % bounds of a share (Wilson, 1927). They also hold for few draws, where the usual formula fails."""
     share = right / of
     middle = (share + Z**2 / (2 * of)) / (1 + Z**2 / of)
     half = Z / (1 + Z**2 / of) * sqrt(max(0.0, share * (1 - share)) / of + Z**2 / (4 * of**2))
@@ -92,14 +93,15 @@ def wilson_interval(right: float, of: float) -> tuple[float, float]:
 
 
 def powers_up_to(n: int) -> list[int]:
-    """1, 2, 4, … and n itself: the k for which pass@k and maj@k are reported."""
+    """1, 2, 4, … and n: the k for which pass@k and maj@k are reported."""
     return sorted({2**power for power in range(n.bit_length())} | {n})
 
 
 class SizeRow(BaseModel, frozen=True):
-    """The problems whose majority has `size` of n rollouts; shares in [0, 1], bounds at 95 % (Wilson).
+    """The problems whose majority has `size` of n rollouts. Shares are in [0, 1], bounds are at 95 % (Wilson).
 
-    `pass_at_n`: some rollout is right. `majority_accuracy`: the majority is. `mean_accuracy`: share of right rollouts.
+    `pass_at_n` is the share of problems with a right rollout, `majority_accuracy` that of problems with a right
+    majority, and `mean_accuracy` the share of right rollouts.
     """
 
     size: int
@@ -113,14 +115,15 @@ class SizeRow(BaseModel, frozen=True):
 
 
 class ReliabilitySoFar:
-    """How reliable majorities are by their size, counted problem by problem."""
+    """Counts, problem by problem, how reliable majorities of each size are."""
 
     def __init__(self) -> None:
-        # By the majority's size: problems, those with a right rollout, those with a right majority, right rollouts.
+        # For each size of the majority: problems, problems with a right rollout, with a right majority, and right
+        # rollouts.
         self._counts = np.zeros((0, 4), dtype=np.int64)
 
     def add(self, row: GradeRow) -> None:
-        """One problem more. Raises DataError where it has another number of rollouts than those before it."""
+        """Count a problem. Raises DataError where it has another number of rollouts than the problems before."""
         n, before = len(row.answers), len(self._counts) - 1
         if before not in (-1, n):
             raise DataError(
@@ -151,7 +154,7 @@ class ReliabilitySoFar:
 
 
 def reliability(grades: Iterable[GradeRow]) -> list[SizeRow]:
-    """One row per majority size that occurs, in order. Raises DataError where problems differ in their n."""
+    """One row per size of a majority that occurs, ascending. Raises DataError where problems have different n."""
     found = ReliabilitySoFar()
     for row in grades:
         found.add(row)

@@ -1,4 +1,4 @@
-"""Files of responses and of rollouts, and the grades of all responses to a problem."""
+"""Reads files of responses and of rollouts, and grades all responses to a problem."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from restrain_openrlhf.reference.sampling_pass import SampledRow
 
 
 class GradeRow(BaseModel, frozen=True):
-    """The grades of one problem's n responses, in their order; `classes` are those of the vote."""
+    """The grades of n responses to one problem, in order; `classes` are those of the vote."""
 
     id: str
     gold: str
@@ -40,9 +40,9 @@ def grade_answers(
     row: Row | None = None,
     classes: Sequence[int | None] | None = None,
 ) -> GradeRow:
-    """All answers to one problem (None: missing, which is wrong); each is compared with gold once.
+    """Grade all answers to one problem (None: missing, which is wrong), each distinct answer once.
 
-    `row` is the problem's own data. `classes` spares computing them where they are known.
+    `row` is the problem's own data. `classes` may be given where they are known, so that they are not computed.
     """
     own = {} if row is None else row
     verdicts = {answer: kind.is_right(answer, gold, own) for answer in set(answers)}
@@ -52,14 +52,14 @@ def grade_answers(
 
 
 def grade_vote(vote: ReferenceRow, gold: str, kind: AnswerKind = MATHEMATICS) -> GradeRow:
-    """The answers of a reference artifact's row, as `grade_answers`."""
+    """Grade the answers of a row of a reference."""
     return grade_answers(str(vote.id), vote.answers, gold, kind, vote.row, vote.classes)
 
 
 class ResponseRow(SampledRow):
-    """One problem's n responses; `tokens` their lengths, `truncated` whether each ran into the length limit.
+    """n responses to one problem, with their lengths in `tokens`, and whether each hit the length limit.
 
-    Rows of `restrain score` and `restrain premise` may hold the same keys. Gold is not among them.
+    Files for `restrain score` and `restrain premise` may have the same keys. Gold is not among them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,7 +73,7 @@ class ResponseRow(SampledRow):
 
     @classmethod
     def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
-        """All that was drawn for one prompt."""
+        """The row of all rollouts of one prompt."""
         return cls(
             id=str(prompt.id),
             problem=prompt.problem,
@@ -93,9 +93,9 @@ class ResponseRow(SampledRow):
 
 
 class RolloutsRow(Identified):
-    """A row of a file of rollouts: a prompt and its responses; of other keys, the kind of answer reads its own.
+    """A row of a file of rollouts: a prompt, its responses, and other keys, some of which the kind of answer reads.
 
-    `truncated`: whether each response ran into the length limit; without it all are whole. `entropies`: the mean token
+    `truncated` says whether each response hit the length limit; without it none did. `entropies` has the mean token
     entropy of each response that is trained on, for methods that reshape advantages by it.
     """
 
@@ -114,22 +114,25 @@ class RolloutsRow(Identified):
         return self
 
     def rollouts(self) -> list[Rollout]:
-        """The responses, of unknown length."""
+        """The responses as rollouts of unknown length."""
         cut = self.truncated or (False,) * len(self.responses)
         return [Rollout(text, 0, is_cut) for text, is_cut in zip(self.responses, cut, strict=True)]
 
     def row(self, kind: AnswerKind) -> Row:
-        """What the kind of answer reads of the row, gold's columns included: votes do not read those."""
+        """What the kind of answer reads of the row, including gold's columns, which votes do not read."""
         return kind.graded_row(self.problem, self.model_extra or {})
 
 
 def numbered_rollouts(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
-    """Rows with their numbers. In a CSV file a group is the neighbouring rows of a problem, with one response each."""
+    """The rows with their numbers.
+
+    In a CSV file, neighbouring rows of one problem, with a response each, form a group.
+    """
     return _groups_of_csv(path) if path.suffix.lower() == ".csv" else each_identified_row(path, RolloutsRow)
 
 
 def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
-    """Counted from 1; a column `id` takes the count's place."""
+    """The groups of a CSV file, numbered from 1. Their ids are these numbers, unless there is a column `id`."""
 
     def cell(name: str, row: Mapping[str, object]) -> object:
         if name not in row:
@@ -154,7 +157,7 @@ def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
 
 
 def each_rollouts(path: Path) -> Iterator[RolloutsRow]:
-    """All rows. Raises DataError for a damaged row, one without responses, repeated ids, NULs, and an empty file."""
+    """All rows. Raises DataError for a damaged row, a row without responses, repeated ids, NULs, and an empty file."""
     number = 0
     for number, row in numbered_rollouts(path):
         if not row.responses:

@@ -1,4 +1,4 @@
-"""Puts an evaluation together: model, template and benchmarks, checked before any engine is started."""
+"""Prepares an evaluation: model, template and benchmarks, all checked before an engine is started."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -20,13 +20,13 @@ from restrain_openrlhf.reference.sampling_pass import WHOLE, SamplingPass, Shard
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """One sampling pass per benchmark, ready to run with one engine."""
+    """A sampling pass per benchmark, ready to run with one engine for all."""
 
     passes: tuple[SamplingPass, ...]
     engine: Callable[[], RolloutEngine]
 
     def run(self, on_progress: Callable[[int], None]) -> None:
-        """Draw what is missing. The engine is started once, and only if something is."""
+        """Draw missing responses. The engine is started once, and only if responses are missing."""
         engine = cache(self.engine)
         for each in self.passes:
             each.run(engine, on_progress)
@@ -66,7 +66,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
 
 
 def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> list[Prompt]:
-    """The text that the model gets for each problem, which asks for the answer as its kind is read."""
+    """The prompt of each problem, which asks for the answer in the form that its kind is read in."""
     kind = benchmark.kind
     asked = (worded(template, kind.instruction_for(kind.row(each.problem, each.row))) for each in benchmark.problems)
     return [
@@ -78,7 +78,7 @@ def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer:
 def _longest(
     name: str, prompts: Sequence[Prompt], tokenizer: Any, marks: Marks, sampling: Sampling, context: int
 ) -> int:
-    """Tokens of the longest prompt. Nothing is cut: prompts without room for a response are an error."""
+    """The tokens of the longest prompt. Raises DataError for prompts that leave no room for a response."""
     lengths = {prompt.id: len(prompt_tokens(prompt, tokenizer, marks)) for prompt in prompts}
     room = context - sampling.max_new_tokens
     long = [f"{prompt_id} ({length})" for prompt_id, length in lengths.items() if length > room]

@@ -1,4 +1,4 @@
-"""Was the pseudo-label right? What a run's kept groups were trained towards, counted against gold."""
+"""Compares the pseudo-labels of a run's kept groups with gold: how often were they right?"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,23 +14,23 @@ from restrain_openrlhf.evaluation.estimators import wilson_interval
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
 from restrain_openrlhf.records.kept import KeptGroup
 
-# Advantages that cancel, as those of two equal classes do, leave rounding errors.
+# Advantages that cancel out, such as those of two equal classes, leave rounding errors below this.
 NO_SIGNAL = 1e-9
-# Of the steps, in tables and pictures.
+# The number of windows into which steps are divided in tables and pictures.
 WINDOWS = 20
 
 
 def majority(group: KeptGroup) -> int | None:
-    """The class with most votes, ties in order of appearance; None where there is no class."""
+    """The class with the most votes, of tied classes the first to appear; None where there is no class."""
     votes = {rollout.label: rollout.class_votes or 0 for rollout in group.rollouts if rollout.label is not None}
     return min(votes, key=lambda label: (-votes[label], label), default=None)
 
 
 def right_by_class(group: KeptGroup, right: Sequence[bool]) -> dict[int, float]:
-    """The share of each class's rollouts that is right; `right` has one value for each rollout, in their order.
+    """The share of right rollouts in each class; `right` has one value for each rollout, in their order.
 
-    It is 0 or 1 where equal answers are equally right, as in mathematics; of an embedding, a judge or programs it may
-    be between them.
+    It is 0 or 1 where equal answers are equally right, as in mathematics. For embeddings, judges and programs it can be
+    in between.
     """
     found: dict[int, list[bool]] = {}
     for rollout, is_right in zip(group.rollouts, right, strict=True):
@@ -40,21 +40,22 @@ def right_by_class(group: KeptGroup, right: Sequence[bool]) -> dict[int, float]:
 
 
 def weight_on_right(group: KeptGroup, shares: Mapping[int, float]) -> float | None:
-    """The sum of w_j times the share of class j that is right; None where there are classes without weights."""
+    """The sum over classes of w_j times the right share of class j; None where a class has no weight."""
     weights = {rollout.label: rollout.label_weight for rollout in group.rollouts if rollout.label is not None}
     known = [(weight, shares[label]) for label, weight in weights.items() if weight is not None]
     return fsum(weight * share for weight, share in known) if len(known) == len(weights) else None
 
 
 class Measures(BaseModel, frozen=True):
-    """What is counted of some groups. Shares are in [0, 1]; None where there is nothing to take a share of.
+    """What is measured on some groups. Shares are in [0, 1], and None where there is nothing to take a share of.
 
-    `label_accuracy`: groups whose majority is right, with bounds at 95 % (Wilson); a class is right to the share of its
-    rollouts that is. `some_right`: groups with a right rollout. `rollout_accuracy`: right rollouts. `weight_on_right`:
-    mean over groups of Σ w_j, each times the share of class j that is right.
-    `reward_accuracy`: of the `signals`, trained rollouts with a net advantage, those that are right and pushed up, or
-    wrong and pushed down; `right_pushed_up` and `wrong_pushed_down` are shares of the right and of the wrong ones.
-    `penalized` counts groups, `penalized_with_right` those of them with a right rollout.
+    `label_accuracy` is the share of groups whose majority is right, with 95 % bounds (Wilson); a class counts as right
+    to the share of its right rollouts. `some_right` is the share of groups with a right rollout, and `rollout_accuracy`
+    that of right rollouts. `weight_on_right` is the mean over groups of the function of that name.
+
+    `signals` counts trained rollouts with a net advantage. `reward_accuracy` is the share of them that are right and
+    pushed up, or wrong and pushed down; `right_pushed_up` and `wrong_pushed_down` are shares of the right ones and of
+    the wrong ones. `penalized` counts groups, and `penalized_with_right` those of them with a right rollout.
     """
 
     groups: int
@@ -73,7 +74,7 @@ class Measures(BaseModel, frozen=True):
 
 
 class Counts(NamedTuple):
-    """What `Measures` are made of: of one group, or of several added up.
+    """The counts from which `Measures` are computed, of one group or of several.
 
     A missing answer is wrong, and a group without any answer has a wrong majority. `weight` is the sum of
     `weight_on_right` over the `weighted` groups, whose classes have weights. `right_up` to `wrong_down` count the
@@ -96,7 +97,7 @@ class Counts(NamedTuple):
 
     @classmethod
     def of(cls, group: KeptGroup, gold: PromptGold) -> Self:
-        """Of a group whose prompt has a gold answer; what is right is the rule of its kind of answer."""
+        """The counts of a group whose prompt has a gold answer. The kind of answer decides what is right."""
         right = [bool(gold.right(group.prompt, rollout.answer)) for rollout in group.rollouts]
         shares, label = right_by_class(group, right), majority(group)
         weight = weight_on_right(group, shares)
@@ -125,7 +126,7 @@ class Counts(NamedTuple):
         return type(self)(*map(add, self, other))
 
     def measures(self) -> Measures:
-        """Of one group or more."""
+        """The measures of these counts, which must include a group."""
         low, high = wilson_interval(self.majorities_right, self.groups)
         right, wrong = self.right_up + self.right_down, self.wrong_up + self.wrong_down
         return Measures(
@@ -150,7 +151,7 @@ def _share(part: float, of: int) -> float | None:
 
 
 class WindowMeasures(BaseModel, frozen=True):
-    """Of the groups of the kept steps from `first` to `last`."""
+    """The measures of the groups of kept steps from `first` to `last`."""
 
     first: int
     last: int
@@ -158,7 +159,7 @@ class WindowMeasures(BaseModel, frozen=True):
 
 
 class SizeMeasures(BaseModel, frozen=True):
-    """Of the groups whose majority has `size` of `voters` rollouts."""
+    """The measures of the groups whose majority has `size` of `voters` rollouts."""
 
     size: int
     voters: int
@@ -166,10 +167,10 @@ class SizeMeasures(BaseModel, frozen=True):
 
 
 class LabelQuality(BaseModel, frozen=True):
-    """A run's pseudo-labels against gold, graded as in evaluations or, if `exact`, as votes are equal.
+    """A run's pseudo-labels against gold, graded as in evaluations or, if `exact`, by the equality of votes.
 
-    Prompts are counted once, groups are visits to them. Windows have equally many steps, but for the last: a step of a
-    few groups alone is mostly noise.
+    A prompt is counted once, and its groups are visits to it. Steps are joined to windows, because a step of a few
+    groups is mostly noise.
     """
 
     run: str
@@ -184,9 +185,9 @@ class LabelQuality(BaseModel, frozen=True):
 
 
 def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: PromptGold) -> LabelQuality:
-    """The kept groups of `run` against `answers`, those of the file `gold`.
+    """Compare the kept groups of `run` with `answers`, which are those of the file `gold`.
 
-    Groups without gold are counted and left out. At least one has gold (`gold_for` sees to it).
+    Groups without gold are counted and left out. At least one must have gold, which `gold_for` ensures.
     """
     total = Counts()
     by_step: dict[int, Counts] = defaultdict(Counts)
@@ -219,7 +220,7 @@ def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: P
 
 
 def _windows(by_step: Mapping[int, Counts]) -> Iterator[WindowMeasures]:
-    """Of equally many steps each, but for the last one."""
+    """Windows with equally many steps each; the last may have fewer."""
     steps = sorted(by_step)
     size = -(-len(steps) // WINDOWS)
     for start in range(0, len(steps), size):

@@ -1,4 +1,4 @@
-"""What is right: the gold answer to a kept prompt, by the hash of its problem, and whether an answer equals it."""
+"""Finds the gold answer to a kept prompt by the hash of its problem, and compares answers with it."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,19 +13,19 @@ from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
-# Enough prompts to meet one that a gold file of a part of them has.
+# So many prompts are tried, because a gold file may only have some of them.
 TRIED = 32
-# Characters of a template before and after the problem; beyond, hashing all cuts would take long.
+# The most characters of a template before and after the problem. With more, hashing all cuts would take long.
 LONGEST_TEMPLATE = 4000
 
 
 @dataclass(frozen=True)
 class PromptGold:
-    """Gold answers by the hash of the problem; empty where the reader gave none.
+    """Gold answers by the hash of the problem; empty where no gold file was given.
 
-    `before` and `after`: characters of a prompt around the problem as the data set states it, its template. `rows` are
-    what the `kind` of answer reads of the problems, by their hash. `exact`: an answer is right only if it would vote
-    for the same class as gold; otherwise it is graded as in evaluations, which may be more lenient.
+    `before` and `after` are the numbers of characters that the template adds around a problem. `rows` has what the
+    `kind` of answer reads of the problems, by their hash. If `exact`, an answer is only right if it would vote for the
+    same class as gold; otherwise it is graded as in evaluations, which may be more lenient.
     """
 
     answers: Mapping[str, str] = field(default_factory=dict)
@@ -36,13 +36,13 @@ class PromptGold:
     exact: bool = False
 
     def of(self, prompt: str) -> str | None:
-        """The gold answer to a prompt as the policy saw it; None where there is none."""
+        """The gold answer to a prompt of the policy; None where there is none."""
         return self.answers.get(text_hash(self._problem(prompt))) if self.answers else None
 
     def right(self, prompt: str, answer: str | None) -> bool | None:
         """Whether the answer is right; None where the prompt has no gold answer.
 
-        Raises ConfigError for `exact` where gold is no answer but tests, as of programs.
+        Raises ConfigError for `exact` where gold is not an answer but tests, as for programs.
         """
         gold, problem = self.of(prompt), self._problem(prompt)
         if gold is None:
@@ -71,11 +71,11 @@ def gold_for(
     *,
     exact: bool = False,
 ) -> PromptGold:
-    """The file's answers, and the template around the problems of these prompts; `flags` are the run's, of OpenRLHF.
+    """The gold answers of a file to these prompts, with their template; `flags` are the run's flags of OpenRLHF.
 
-    Answers are compared as their `kind` says, with the columns that it reads of the run's training set.
+    Answers are compared by their `kind`, with the columns that it reads of the run's training set.
 
-    Raises DataError where the file cannot be read, has ids that the run's training set has not, or none of the prompts.
+    Raises DataError where the file cannot be read, has ids that are not in the training set, or answers no prompt.
     """
     joined = join(prompts, _answers_to(flags, file))
     if joined is None:
@@ -85,7 +85,7 @@ def gold_for(
             "that `restrain data` writes."
         )
     rows = {}
-    # Whether two answers would vote alike is not for gold's columns to say.
+    # Whether two answers vote alike must not depend on gold's columns.
     own = kind.row if exact else kind.graded_row
     if kind.row_columns() | kind.graded_columns():
         rows = {text_hash(text): own(text, row) for text, row in _problems(flags)}
@@ -93,7 +93,7 @@ def gold_for(
 
 
 def _answers_to(flags: Mapping[str, Any], file: Path) -> Mapping[str, str]:
-    """The file's answers by the problem's hash. Where it has ids, they are those of the run's training set."""
+    """The file's answers by the problem's hash. Ids in the file are those of the run's training set."""
     gold = load_gold(file)
     if not gold.by_id:
         return gold.by_problem
@@ -107,17 +107,16 @@ def _answers_to(flags: Mapping[str, Any], file: Path) -> Mapping[str, str]:
 
 
 def _problems(flags: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each problem of the run's training set, and its row."""
+    """Each problem of the run's training set with its row."""
     key, split = str(flags.get("data.input_key") or "input"), str(flags.get("data.prompt_split") or "train")
     rows = all_rows(PromptSource(str(flags["data.prompt_dataset"]), split=split))
     return ((str(row.get(key)), row) for _, row in rows)
 
 
 def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | None:
-    """The answers, with the template around these prompts; None where no prompt has one.
+    """The answers, with the template of these prompts; None where no prompt has an answer.
 
-    The template is found by trying what all prompts begin and end with. A hash that is met proves the cut, so nothing
-    is guessed.
+    The template is found by cutting off parts with which all prompts begin and end. A hash that matches proves the cut.
     """
     bare = PromptGold(answers)
     if any(bare.of(prompt) is not None for prompt in prompts):
@@ -131,7 +130,7 @@ def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | N
 
 
 def _shared(texts: Collection[str]) -> int:
-    """How many characters all texts begin with."""
+    """The number of characters with which all texts begin."""
     first, last = min(texts), max(texts)
     differing = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     return min(next(differing, min(len(first), len(last))), LONGEST_TEMPLATE)

@@ -1,4 +1,4 @@
-"""How a model is asked in an evaluation: sampling protocols, and Qwen2.5-Math's prompt templates."""
+"""How an evaluation asks a model: the options, sampling protocols, and Qwen2.5-Math's prompt templates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,13 +11,13 @@ from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind
 from restrain_openrlhf.errors import ConfigError
 
-# Where any of these is a token of the model, generation ends there (math_eval.py's stop words).
+# Generation ends at each of these that is a token of the model (the stop words of math_eval.py).
 END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
 
 
 @dataclass(frozen=True)
 class SamplingProtocol:
-    """n responses per problem, of at most `max_new_tokens` tokens; the rest are vLLM's sampling parameters."""
+    """n responses per problem of at most `max_new_tokens` tokens, with vLLM's sampling parameters."""
 
     name: str
     n: int
@@ -28,7 +28,7 @@ class SamplingProtocol:
 
     @property
     def drawing(self) -> dict[str, Any]:
-        """What a response's text depends on, beside model and prompt."""
+        """The parameters that determine a response, besides model and prompt."""
         return {name: getattr(self, name) for name in ("n", "temperature", "top_p", "max_new_tokens", "seed")}
 
 
@@ -38,7 +38,7 @@ PROTOCOLS: Mapping[str, SamplingProtocol] = {entry.name: entry for entry in (PAP
 
 
 class Request(BaseModel, frozen=True):
-    """What a user asks of `restrain eval`, whose options these are; None: as the protocol or the model has it."""
+    """The options of `restrain eval`. None means that the protocol or the model decides."""
 
     model: str = Field(description="Model: a hub id or a local folder.")
     benchmarks: str = Field(
@@ -79,11 +79,11 @@ class Request(BaseModel, frozen=True):
         return replace(known, n=self.n or known.n, max_new_tokens=length, seed=self.seed)
 
     def kind(self) -> AnswerKind | None:
-        """The kind of answer that is asked for. Raises ConfigError where there is no such kind."""
+        """The kind of answer that was asked for. Raises ConfigError where there is no such kind."""
         return None if self.answers is None else choose_kind(self.answers)
 
     def words(self) -> list[str]:
-        """The command that asks for this, for a process of its own; it takes all visible GPUs."""
+        """The command line of this request, for a process that takes all visible GPUs."""
         given = self.model_dump(exclude_defaults=True)
         return [
             "eval",
@@ -93,9 +93,9 @@ class Request(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class Template:
-    """`text` has {input} for the problem, and {instruction} for what the kind of answer asks for, or neither of both.
+    """A prompt template. `text` has {input} for the problem, and may have {instruction} for that of the kind of answer.
 
-    `chat`: the tokenizer's chat template goes round it; `stops` end it.
+    If `chat`, the tokenizer's chat template is put around it. `stops` are texts that end a response.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Template:
 
     @property
     def adds_special_tokens(self) -> bool:
-        """As vLLM does with a text prompt: a tokenizer's beginning mark, unless the chat template has written it.
+        """Whether the tokenizer adds its beginning mark, as vLLM lets it for texts; a chat template writes the mark.
 
         A template that begins with the mark gets no second one (reference/offline_engine.py).
         """
@@ -162,12 +162,12 @@ def choose_template(name: str, tokenizer: Any) -> Template:
 
 
 def worded(template: Template, instruction: str) -> Template:
-    """The template with what the kind of answer asks for; mathematics asks for a box."""
+    """The template with the instruction of the kind of answer; mathematics asks for a box."""
     return replace(template, text=template.text.replace("{instruction}", instruction))
 
 
 def render(template: Template, problem: str, tokenizer: Any) -> str:
-    """The prompt's text. As in Qwen2.5-Math's `construct_prompt`, spaces at either end are dropped."""
+    """The text of the prompt. As in Qwen2.5-Math's `construct_prompt`, spaces at both ends are dropped."""
     text = template.text.replace("{input}", problem).strip(" ")
     if not template.chat:
         return text
@@ -176,6 +176,6 @@ def render(template: Template, problem: str, tokenizer: Any) -> str:
 
 
 def end_tokens(tokenizer: Any) -> tuple[int, ...]:
-    """The end marks that are tokens of this model: base models end with others than their own end of text."""
+    """The end marks that are tokens of this model. Base models also end with others than their own end of text."""
     vocabulary = tokenizer.get_vocab()
     return tuple(vocabulary[mark] for mark in END_MARKS if mark in vocabulary)

@@ -1,4 +1,4 @@
-"""The numbers that RESTRAIN's paper prints, cell by cell as in its nine tables, and what keeps ours apart from them."""
+"""The numbers of the nine tables of RESTRAIN's paper, cell by cell, and how our measurements differ from them."""
 
 import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,21 +16,21 @@ from restrain_openrlhf.records.folder import RunFolder
 
 FILE = Path(__file__).with_name("paper.csv")
 MEAN = "mean"
-# A model as its makers published it, before any training of the paper's.
+# The method of a model that was not trained by the paper's authors.
 BASE = "base"
 TEST_TIME = "test-time"
-# What the cells are rounded to, in points.
+# The largest rounding error of a cell, in points.
 HALF_A_DIGIT = 0.05
-# A trained model lies in <run>/model, <run>/checkpoints/<one>, or in an adaptation's <out>/train/ below them.
+# Levels from a trained model up to its run: <run>/model, <run>/checkpoints/<one>, or an adaptation's <out>/train/.
 LEVELS = 3
 
 
 class PaperCell(BaseModel, frozen=True):
-    """One printed number, in per cent (a difference: in points).
+    """One printed number, in per cent, or in points for a difference.
 
-    `row` and `column` are as printed; `model` is a hub id; `method`, `ablation`, `benchmark` and `protocol` are names
-    here. `training` is the training set, `test-time` in Table 3, and None for a base model. `ablation` is the preset in
-    configs/ablations, None where the row has the paper's own settings.
+    `row` and `column` are as printed, and `model` is a hub id; `method`, `ablation`, `benchmark` and `protocol` are
+    names of this project. `training` is the training set, `test-time` in Table 3, and None for a base model. `ablation`
+    is a preset in configs/ablations, and None where the row has the paper's default settings.
     """
 
     table: int
@@ -47,7 +47,10 @@ class PaperCell(BaseModel, frozen=True):
 
     @property
     def problems(self) -> int | None:
-        """How many the benchmark has: of several counts that of Qwen2.5-Math's copy, with which the paper evaluates."""
+        """The benchmark's number of problems.
+
+        Of several counts it is that of Qwen2.5-Math's copy, which the paper uses.
+        """
         return None if self.benchmark == MEAN else BENCHMARKS[self.benchmark].sizes[-1]
 
     @property
@@ -56,7 +59,7 @@ class PaperCell(BaseModel, frozen=True):
 
     @property
     def is_a_share(self) -> bool:
-        """Whether some whole number of right responses, of as many as the protocol draws, is rounded to this number."""
+        """Whether this number is the rounded share of a whole number of right responses under the protocol."""
         if self.problems is None:
             return True
         drawn = self.problems * self.responses
@@ -66,7 +69,7 @@ class PaperCell(BaseModel, frozen=True):
 
 @cache
 def every_cell() -> tuple[PaperCell, ...]:
-    """All of the file: accuracies, and the tables' own differences and relative gains."""
+    """All cells of the file: accuracies, and the differences and relative gains that the tables print."""
     with FILE.open(encoding="utf-8", newline="") as file:
         rows = ({name: text or None for name, text in row.items()} for row in csv.DictReader(file))
         return tuple(map(PaperCell.model_validate, rows))
@@ -82,7 +85,7 @@ def models() -> list[str]:
 
 @dataclass(frozen=True)
 class PaperLine:
-    """One row of the paper, of one table or of several that agree; `values` are by benchmark."""
+    """One row of the paper, from one table or from several that agree, with its values by benchmark."""
 
     tables: tuple[int, ...]
     row: str
@@ -91,9 +94,9 @@ class PaperLine:
 
 
 def lines_of(model: str, benchmarks: Collection[str], with_ablations: bool = False) -> list[PaperLine]:
-    """The paper's rows of a model, by these benchmarks alone: all methods with the paper's settings, then ablations.
+    """The paper's rows of a model for these benchmarks: all methods with the paper's settings, then ablations.
 
-    A row that two tables print with different numbers is two lines.
+    A row that two tables print with different numbers becomes two lines.
     """
     cells = [
         cell
@@ -108,7 +111,7 @@ def lines_of(model: str, benchmarks: Collection[str], with_ablations: bool = Fal
 
 
 def _joined(tables: Mapping[int, Sequence[PaperCell]]) -> list[PaperLine]:
-    """One line for a row that several tables print, unless they give different numbers."""
+    """One line for a row that several tables print, unless they print different numbers."""
     lines: list[PaperLine] = []
     for table, cells in tables.items():
         values = {cell.benchmark: cell.value for cell in cells}
@@ -124,7 +127,7 @@ def _joined(tables: Mapping[int, Sequence[PaperCell]]) -> list[PaperLine]:
 
 
 def row_words(row: str, training: str | None) -> str:
-    """A row as printed, and on what it was trained."""
+    """The name of a row with its training set."""
     name = row.removesuffix(" (Ours)")
     if training is None:
         return name
@@ -140,16 +143,16 @@ def tables_words(tables: Sequence[int]) -> str:
 
 
 def base_of(model: str) -> str:
-    """What an evaluated model was trained from, by the run whose folder it lies in; itself where it lies in none.
+    """The model from which a model was trained, according to its run's folder; itself where it is in no run's folder.
 
-    Raises DataError where the run.json there cannot be read.
+    Raises DataError where the folder's run.json cannot be read.
     """
     flags = (RunFolder(folder).flags() for folder in Path(model).absolute().parents[:LEVELS])
     return next((str(found["actor.model_name_or_path"]) for found in flags if found), model)
 
 
 def what_differs(model: str, how: EvaluationProvenance) -> Iterator[str]:
-    """What keeps the paper's numbers of this model and benchmark from being the same measurement as ours."""
+    """The ways in which the paper's measurements of this model and benchmark differ from ours."""
     cells = [cell for cell in accuracies() if cell.model == model and cell.benchmark == how.benchmark]
     if not cells:
         known = "" if model in models() else f"; its models are {', '.join(models())}"

@@ -1,4 +1,4 @@
-"""One evaluated benchmark: its files, how its responses were drawn, and the numbers made of their grades."""
+"""One evaluated benchmark: its files, how its responses were drawn, their grades, and the resulting numbers."""
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from restrain_openrlhf.reference.sampling_pass import RowsByKey, Shard, shared_p
 
 
 class EvaluationProvenance(Provenance):
-    """What responses were drawn with. Where files lie makes no difference."""
+    """How responses were drawn. The places of files do not matter."""
 
     about = "Responses"
     remedy = "Remove it and its responses, and run again."
@@ -40,7 +40,7 @@ class EvaluationProvenance(Provenance):
     source: str
     problems_digest: str
     problems: int
-    # The kind of answer with its settings.
+    # The settings of the kind of answer.
     answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
     model: str
     model_fingerprint: str
@@ -61,10 +61,10 @@ class EvaluationProvenance(Provenance):
 
 
 class Scores(BaseModel, frozen=True):
-    """Means over problems, in [0, 1]. Lengths in tokens, shares of responses.
+    """Means over problems in [0, 1], lengths in tokens, and shares of responses.
 
-    `low` and `high` bound pass@1 at 95 % over problems: other problems of the kind, and other responses.
-    `samples_low` and `samples_high`: over samples, other responses to these problems; None for one response a problem.
+    `low` and `high` are 95 % bounds of pass@1 for other problems of this kind with other responses. `samples_low` and
+    `samples_high` are bounds for other responses to these problems; None where a problem has one response.
     """
 
     pass_at_1: float
@@ -80,7 +80,7 @@ class Scores(BaseModel, frozen=True):
 
 
 class Result(BaseModel, frozen=True):
-    """`result.json`: what was evaluated, how, and what came out."""
+    """`result.json`: what was evaluated, how, and the numbers."""
 
     provenance: EvaluationProvenance
     scores: Scores
@@ -89,10 +89,10 @@ class Result(BaseModel, frozen=True):
 
 
 class BenchmarkFolder:
-    """One benchmark's folder inside an evaluation's `--out`.
+    """The folder of one benchmark in an evaluation's `--out`.
 
-    `problems` hold their gold, so that responses can be graded again without the data set; `grades` answer and verdict
-    of every response; `result` the numbers.
+    `problems` is a file with gold, so that responses can be graded again without the data set. `grades` has the answer
+    and the grade of every response, and `result` the numbers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -102,11 +102,11 @@ class BenchmarkFolder:
         )
 
     def responses(self, shard: Shard) -> Path:
-        """`responses.jsonl`, or this shard's part of it."""
+        """The file `responses.jsonl`, or this shard's part of it."""
         return shard.path(self.path / "responses.jsonl")
 
     def is_finished(self, provenance: Provenance) -> bool:
-        """Whether there is a result of responses that were drawn like this, graded as they would be graded now."""
+        """Whether there is a result whose responses were drawn like this, and graded as they would be now."""
         try:
             result = Result.model_validate_json(self.result.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValidationError):
@@ -116,7 +116,10 @@ class BenchmarkFolder:
         return graded_alike and not provenance.difference(result.provenance)
 
     def keep_problems(self, problems: Sequence[Problem]) -> None:
-        """Write them once; shards that start together write the same. Raises RunError where others are there."""
+        """Write the problems once; shards that start together write the same.
+
+        Raises RunError where there are others.
+        """
         if not self.problems.exists():
             write_rows(self.problems, problems)
         elif read_rows(self.problems, Problem) != list(problems):
@@ -125,9 +128,10 @@ class BenchmarkFolder:
             )
 
     def each_response(self) -> tuple[EvaluationProvenance, Iterator[tuple[Problem, ResponseRow]]]:
-        """Every problem with its row, of whichever shard, one at a time in the problems' order.
+        """Every problem with its responses from any shard, one at a time, in the order of problems.
 
-        Raises RunError where some are missing or parts are of different passes, DataError where a problem is twice.
+        Raises RunError where responses are missing or parts belong to different passes, DataError where a problem is in
+        two parts.
         """
         parts = sorted(self.path.glob("responses*.jsonl"))
         if not parts:
@@ -145,7 +149,7 @@ class BenchmarkFolder:
 
 
 class ScoresSoFar:
-    """What `Scores` are made of, in a few numbers a problem; every problem has n responses."""
+    """Collects what `Scores` need, in a few numbers per problem. Every problem must have n responses."""
 
     def __init__(self) -> None:
         self._n: int | None = None
@@ -153,7 +157,7 @@ class ScoresSoFar:
         self._majorities: dict[int, array[float]] = {}
 
     def add(self, grades: GradeRow, response: ResponseRow | None = None) -> None:
-        """One problem more. Raises DataError where it has another number of responses, or none."""
+        """Add a problem. Raises DataError where it has another number of responses, or none."""
         n = len(grades.correct)
         if self._n not in (None, n) or not n:
             raise DataError("The problems have different numbers of responses, or none. Finish the evaluation first.")
@@ -167,7 +171,7 @@ class ScoresSoFar:
             self._truncated += sum(response.truncated)
 
     def scores(self, with_lengths: bool) -> Scores:
-        """The numbers; those of lengths where every problem came with its responses."""
+        """The scores so far. They may only include lengths if every problem was added with its responses."""
         assert self._n is not None, "asked for once there is a problem"
         n, right, of = self._n, self._right, self._n * len(self._right)
         low, high = interval_over_problems([count / n for count in right])
@@ -187,7 +191,7 @@ class ScoresSoFar:
 
 
 def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], kind: AnswerKind = MATHEMATICS) -> Scores:
-    """The numbers of a reference artifact's answers, of this `kind`; `gold` maps a problem's hash to its answer.
+    """The scores of a reference's answers of this `kind`; `gold` maps a problem's hash to its answer.
 
     Raises DataError for a problem without gold.
     """
@@ -204,20 +208,20 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], kind: Answer
 
 @dataclass(frozen=True)
 class Changes:
-    """Of the responses that were graded before, how many there are, and how many have another grade now."""
+    """How many responses were graded before, and how many of them have another grade now."""
 
     of: int
     changed: int
 
 
 def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
-    """Grade all responses of a finished benchmark, and write grades and result.
+    """Grade all responses of a finished benchmark, and write the grades and the result.
 
-    One problem at a time is in memory. Raises RunError where responses are missing.
+    Only one problem at a time is in memory. Raises RunError where responses are missing.
     """
     provenance, pairs = folder.each_response()
     found, of, changed = ScoresSoFar(), 0, 0
-    # Grades are always whole and in the problems' order.
+    # A file of grades is always whole and in the order of problems.
     before = each_row(folder.grades, GradeRow) if folder.grades.exists() else iter(())
 
     def graded() -> Iterator[GradeRow]:
@@ -248,7 +252,7 @@ def _graded(row: ResponseRow, problem: Problem, kind: AnswerKind) -> GradeRow:
 
 
 def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
-    """The benchmarks of an evaluation. Raises RunError where `run` is no folder of one."""
+    """The folders of an evaluation's benchmarks. Raises RunError where `run` is not the folder of an evaluation."""
     found = [BenchmarkFolder(path.parent) for path in sorted(run.glob("*/problems.jsonl"))]
     if not found:
         raise RunError(f"{run}: holds no evaluation. Give the --out of `restrain eval`.")
@@ -256,7 +260,7 @@ def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
 
 
 def load_results(run: Path) -> list[Result]:
-    """Every result of an evaluation. Raises RunError for one that is not finished or is damaged."""
+    """All results of an evaluation. Raises RunError for a result that is missing or damaged."""
     return [_load(folder.result, f"`restrain regrade {run}`") for folder in benchmark_folders(run)]
 
 

@@ -1,4 +1,4 @@
-"""Tables like the paper's, runs by benchmarks, with the paper's own rows of the same models, as text."""
+"""Tables of runs by benchmarks, like the paper's and with the paper's rows of the same models, as text."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from restrain_openrlhf.evaluation.result import Result
 
 @dataclass(frozen=True)
 class Estimate:
-    """pass@1 in per cent and its bounds at 95 %; the paper's numbers and means over sets have none."""
+    """pass@1 in per cent with 95 % bounds. The paper's numbers, and means over benchmarks, have no bounds."""
 
     value: float
     low: float | None = None
@@ -21,7 +21,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TableLine:
-    """One run's numbers, by column; None where there is none. `origin` is `ours`, or `paper` with its tables."""
+    """The numbers of one run by column; None where there is no number.
+
+    `origin` is `ours`, or `paper` with its tables.
+    """
 
     run: str
     origin: str
@@ -30,9 +33,9 @@ class TableLine:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns are benchmarks' titles and the mean over them; `how` says with what the numbers were made.
+    """A table whose columns are benchmarks and their mean; `how` says how the numbers were measured.
 
-    `notes`: what keeps the paper's numbers from being the same measurement, and what it lacks.
+    `notes` says how the paper's measurements differ, and what the paper lacks.
     """
 
     columns: tuple[str, ...]
@@ -44,9 +47,9 @@ class Table:
 def build_table(
     runs: Mapping[str, Sequence[Result]], base: str | None = None, with_paper: bool = True, with_ablations: bool = False
 ) -> Table:
-    """The results of the named runs, and below them the paper's rows of the models that they were trained from.
+    """The table of the named runs, followed by the paper's rows of the models from which they were trained.
 
-    `base` is that model where the runs' folders do not say it.
+    `base` names that model where the folders of the runs do not.
     """
     every = [result for results in runs.values() for result in results]
     titles = {result.provenance.benchmark: result.provenance.title for result in every}
@@ -64,7 +67,7 @@ def build_table(
 
 
 def _published_lines(models: Sequence[str], benchmarks: Sequence[str], with_ablations: bool) -> list[TableLine]:
-    """Every row of the paper, of these models, that has one of these benchmarks."""
+    """All rows of the paper for these models that have one of these benchmarks."""
     rows = [(model, line) for model in models for line in lines_of(model, benchmarks, with_ablations)]
     several = len({model for model, _ in rows}) > 1
     return [_published(line, model if several else None, benchmarks) for model, line in rows]
@@ -79,7 +82,7 @@ def _published(line: PaperLine, model: str | None, benchmarks: Sequence[str]) ->
 
 
 def _notes(runs: Mapping[str, Sequence[Result]], bases: Mapping[str, str]) -> list[str]:
-    """What the paper lacks and where it differs: one line a note and run, with the benchmarks that it is about."""
+    """What the paper lacks and how it differs, with one line for each run and note that names the benchmarks."""
     about: dict[tuple[str, str], list[str]] = {}
     for name, how in ((name, result.provenance) for name, results in runs.items() for result in results):
         for note in what_differs(bases[how.model], how):
@@ -93,7 +96,7 @@ def _ours(result: Result) -> Estimate:
 
 
 def _line(name: str, origin: str, cells: Sequence[Estimate | None]) -> TableLine:
-    """With the mean over benchmarks, which is left out where one is missing."""
+    """A line with the mean over benchmarks, which is left out where a number is missing."""
     values = [cell.value for cell in cells if cell is not None]
     mean = Estimate(sum(values) / len(values)) if values and len(values) == len(cells) else None
     return TableLine(name, origin, (*cells, mean))
@@ -108,9 +111,9 @@ def _how(name: str, result: Result) -> str:
 
 
 def text_of_table(table: Table, style: str) -> str:
-    """Runs by benchmarks, as `markdown`, `csv` (one row for each number) or `json`."""
+    """The table as `markdown`, `csv` (with one row for each number) or `json`."""
     if style == "json":
-        return _json(asdict(table))
+        return json.dumps(asdict(table), indent=2, ensure_ascii=False) + "\n"
     if style == "csv":
         return _csv(
             {"run": line.run, "origin": line.origin, "benchmark": column, "pass_at_1": _number(cell.value)}
@@ -137,7 +140,7 @@ def _number(value: float | None) -> str:
 
 
 def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: range, notes: Iterable[str]) -> str:
-    """A Markdown table whose columns `numbers` are set to the right, and the notes below it."""
+    """A Markdown table, whose columns `numbers` are aligned right, followed by the notes."""
     rule = ["---:" if place in numbers else "---" for place in range(len(header))]
     text = "".join(f"| {' | '.join(cells)} |\n" for cells in [header, rule, *rows])
     return text + "\n" + "".join(f"- {note}\n" for note in notes)
@@ -149,7 +152,3 @@ def _csv(records: Iterable[Mapping[str, str]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _json(content: object) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

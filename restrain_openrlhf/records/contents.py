@@ -1,4 +1,4 @@
-"""What a run is made from, by content: recorded as it begins, and refused where it goes on with something else."""
+"""Digests of what a run is made from: recorded when the run begins, and compared when it is resumed."""
 
 import hashlib
 import json
@@ -16,18 +16,18 @@ from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
 MODEL = "actor.model_name_or_path"
-# Flags that name data, each with the one that says which split of a hub data set it is.
+# Flags that name data, each with the flag that names the split of a hub data set.
 DATA = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.split"}
 EXTRACTOR = "answer extractor"
-# Beside the checkpoints of a run that OpenRLHF's own command trains, which has no run.json.
+# The record beside the checkpoints of a run that OpenRLHF's own command trains, which has no run.json.
 RECORD = "contents.json"
-# Where OpenRLHF keeps the policy's checkpoints below ckpt.path, and the file that names the last whole one.
+# The folder of the policy's checkpoints in OpenRLHF's ckpt.path, and the file that names the last whole one.
 ACTOR, LATEST = "_actor", "latest"
 
 
 @dataclass(frozen=True)
 class Content:
-    """One thing that a run is made from: where it is, and `sha256:…` of a file, `commit:…` of a model of the hub."""
+    """One input of a run: where it is, and its digest (`sha256:…` of a file, `commit:…` of a model of the hub)."""
 
     place: str
     digest: str
@@ -36,10 +36,10 @@ class Content:
 def contents(
     flags: Mapping[str, Any], kind: AnswerKind, reference: Path | None, agent: Agent | None
 ) -> dict[str, Content]:
-    """The model's files, the data, the reference, the user's own agent, and the version that reads answers.
+    """The inputs of a run: the model's files, the data, the reference, the user's agent, the version of the extractor.
 
-    By their names in a configuration, a model's files by MODEL/file. Raises ConfigError for a missing model, DataError
-    for data that cannot be had.
+    The keys are names in a configuration, and MODEL/file for the files of a model. Raises ConfigError for a missing
+    model, DataError for data that cannot be read or downloaded.
     """
     found = {EXTRACTOR: Content("this restrain-openrlhf", f"version {kind.version}")}
     found |= _model(str(flags[MODEL])) if flags.get(MODEL) else {}
@@ -71,7 +71,7 @@ def _data(name: str, flags: Mapping[str, Any]) -> Content:
 
 
 def _of_rows(name: str, flags: Mapping[str, Any]) -> str:
-    """Of a hub data set, or of several: the columns that are read, in order."""
+    """The digest of the columns that are read of a hub data set, or of several in order."""
     columns = (str(flags.get("data.input_key") or "input"), str(flags.get("data.label_key") or ""))
     digest = hashlib.sha256()
     for dataset in str(flags[name]).split(","):
@@ -83,12 +83,12 @@ def _of_rows(name: str, flags: Mapping[str, Any]) -> str:
 
 
 def digests(found: Mapping[str, Content]) -> dict[str, str]:
-    """As they are recorded."""
+    """The digests by name, which is what is recorded."""
     return {name: content.digest for name, content in found.items()}
 
 
 def refuse_changed(where: Path, before: Mapping[str, str], now: Mapping[str, Content]) -> None:
-    """Raises RunError naming each thing that changed: where it is, what it was and what it is."""
+    """Raises RunError naming each input that changed: where it is, and its old and new digest."""
     names = sorted({name for name, _ in before.items() ^ digests(now).items()})
     changed = [_change(name, before.get(name), now.get(name)) for name in names]
     if changed:
@@ -105,9 +105,9 @@ def _change(name: str, before: str | None, now: Content | None) -> str:
 
 
 def claim_checkpoints(flags: Mapping[str, Any], kind: AnswerKind, reference: Path | None, agent: Agent | None) -> None:
-    """The checkpoints that OpenRLHF's own command writes or goes on from become this run's.
+    """Record the inputs of this run beside the checkpoints that OpenRLHF's own command writes or resumes from.
 
-    Raises RunError where it would go on from those of a run that was made from something else.
+    Raises RunError where it would resume from checkpoints of a run with other inputs.
     """
     folder = Path(flags["ckpt.path"])
     resumes = flags["ckpt.load_enable"] and (folder / ACTOR / LATEST).exists()

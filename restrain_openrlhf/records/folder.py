@@ -1,4 +1,4 @@
-"""A run's folder: its files, its lock, the configuration it belongs to, and how the run ended."""
+"""The folder of a run: its files, its lock, the configuration it belongs to, and how the run ended."""
 
 import fcntl
 import json
@@ -16,17 +16,17 @@ from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.records.contents import Content, contents, digests, refuse_changed
 
-# OpenRLHF's flags that change nothing a run computes; beside the configuration's own keys of this kind.
+# Flags of OpenRLHF that change nothing that a run computes, so that a resumed run may change them.
 CHANGEABLE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps")
 
-# The block of run.json with the digests of what the run is made from (records/contents.py).
+# The block of run.json with the digests of the run's inputs (records/contents.py).
 CONTENTS = "contents"
-# The base model's votes on the problems of a test-time adaptation: the reference of the training run inside its folder.
+# The base model's votes in a test-time adaptation, which are the reference of the training run inside its folder.
 VOTES_BEFORE = "before.jsonl"
 
 
 def adapts_at_test_time(config: RunConfig) -> bool:
-    """Whether a configuration is of the training run inside a test-time adaptation's folder."""
+    """Whether a configuration is that of the training run inside the folder of a test-time adaptation."""
     vote = config.reference
     return vote is not None and vote.name == VOTES_BEFORE and config.run_dir.is_relative_to(vote.parent)
 
@@ -41,7 +41,7 @@ class Completion(BaseModel):
 
 
 class _Below:
-    """A path of this name in a run's folder."""
+    """A descriptor: the path of this name in a run's folder."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -55,30 +55,30 @@ class RunFolder:
     """Paths under a run's folder."""
 
     path: Path
-    # The run as it was started: method, reference, every flag of OpenRLHF, and digests of what it is made from.
+    # The run as it was started: method, reference, every flag of OpenRLHF, and digests of its inputs.
     resolved = _Below("run.json")
-    # What the hooked entry point reads.
+    # The configuration that the hooked entry point reads.
     hook_config = _Below("hook.yaml")
-    # One JSON line per optimizer step's rollout batch.
+    # One JSON line per training step.
     metrics = _Below("metrics.jsonl")
-    # Everything the host printed.
+    # Everything that the host printed.
     log = _Below("train.log")
-    # The trained model, a Hugging Face folder; a run that was stopped before its end has none.
+    # The trained model as a Hugging Face folder; a run that was stopped before its end has none.
     model = _Below("model")
-    # With the key of this name, a JSON file for each vLLM engine, of its last weight sync: for each of its workers an
-    # object with the SHA-256 of every weight (hook/rollout/held_weights.py).
+    # With the key `weight_digests`, a JSON file for each vLLM engine about its last weight sync: for each worker of the
+    # engine, an object with the SHA-256 of every weight (hook/rollout/held_weights.py).
     weight_digests = _Below("weight_digests")
-    # The host's checkpoints; with `ckpt.save_hf`, models that can be loaded as they are beside them.
+    # The host's checkpoints; with `ckpt.save_hf`, also models as Hugging Face folders.
     checkpoints = _Below("checkpoints")
     # Exists once the run has ended without an error.
     completed = _Below("completed.json")
 
     def flags(self) -> dict[str, Any]:
-        """OpenRLHF's flags that the run was started with; none where nothing says so (run.json)."""
+        """The flags of OpenRLHF that the run was started with, from run.json; empty without one."""
         return dict(self.record().get("openrlhf") or {})
 
     def record(self) -> dict[str, Any]:
-        """What run.json says; nothing where it is not there. Raises DataError where it cannot be read."""
+        """The content of run.json; empty where there is none. Raises DataError where it is not valid JSON."""
         try:
             text = self.resolved.read_text(encoding="utf-8") if self.resolved.exists() else "{}"
             return dict(json.loads(text))
@@ -92,7 +92,7 @@ class RunFolder:
         return parse_kind(block) if block else MATHEMATICS
 
     def claim(self, config: RunConfig, flags: dict[str, object]) -> None:
-        """Make the folder this run's; a completed run stays as it is. Raises as `refuse_another`."""
+        """Make the folder this run's; a completed run is not changed. Raises what `refuse_another` raises."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.refuse_another(config, flags)
         if self.completed.exists():
@@ -103,7 +103,7 @@ class RunFolder:
         self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
 
     def refuse_another(self, config: RunConfig, flags: dict[str, object]) -> None:
-        """Raises RunError where the folder is of a run with another configuration, or made from other content."""
+        """Raises RunError where the folder holds a run with another configuration or other inputs."""
         if not self.resolved.exists():
             return
         old = self.record()
@@ -112,7 +112,10 @@ class RunFolder:
         refuse_changed(self.path, before, _contents(config, flags))
 
     def lock(self) -> int:
-        """A locked file descriptor; a child that inherits it holds the lock too. Raises RunError if it is taken."""
+        """A locked file descriptor. A child that inherits it holds the lock, too.
+
+        Raises RunError if another process has it.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT)
         try:
@@ -126,11 +129,11 @@ class RunFolder:
         return descriptor
 
     def mark_completed(self, completion: Completion) -> None:
-        """Write the mark, as the last file of a run."""
+        """Write the mark of completion, the last file of a run."""
         self.completed.write_text(completion.model_dump_json() + "\n", encoding="utf-8")
 
     def completion(self) -> Completion | None:
-        """How the run ended; None while it has not."""
+        """How the run ended; None if it has not ended."""
         if not self.completed.exists():
             return None
         return Completion.model_validate_json(self.completed.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Kept rollouts: `RUN/rollouts/step-000012.parquet`, one file a step with one row a rollout, written and read here."""
+"""Writes and reads kept rollouts: `RUN/rollouts/step-000012.parquet`, a file per step with a row per rollout."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ FILE = re.compile(r"step-(\d+)\.parquet")
 
 @dataclass(frozen=True)
 class KeptRollout:
-    """One rollout of a group; `rollout` is its place there, and the trained ones come first.
+    """One rollout of a group; `rollout` is its place in the group, in which trained rollouts come first.
 
-    `answer`, `label`, `class_votes`, `label_weight` and `key` are None where the answer is missing: `label` numbers the
-    group's answer classes by first appearance, `class_votes` is the size of its class, `label_weight` w_j of its class
-    (eq. 3 of the paper). `key` is equal for equal answers of one prompt at all steps. `advantage_pos` and
-    `advantage_neg` are A⁺ and A⁻, u_x included, None where the rollout only voted. `log_prob_gap` is the mean over its
-    tokens of |log p_vLLM − log π| in nats, `entropy` H_i in nats; None where they were not measured.
+    `label` numbers the group's answer classes by first appearance, `class_votes` is the size of the rollout's class,
+    and `label_weight` is w_j of its class (eq. 3 of the paper). `key` is equal for equal answers of one prompt at all
+    steps. These and `answer` are None where the answer is missing. `advantage_pos` and `advantage_neg` are A⁺ and A⁻,
+    u_x included, and None where the rollout only voted. `log_prob_gap` is the mean of |log p_vLLM − log π| over its
+    tokens and `entropy` is H_i, both in nats, and None where they were not measured.
     """
 
     rollout: int
@@ -45,7 +45,7 @@ class KeptRollout:
 
 @dataclass(frozen=True)
 class KeptGroup:
-    """One prompt's group in one step; `group` is its place in the step, counted from 0 before any were left out.
+    """One prompt's group in one step; `group` is its place among all groups of the step, counted from 0.
 
     `prompt_id` is the prompt's `text_hash` (data/identity.py). `voters` counts the rollouts that voted,
     `majority_count` is M, `prompt_weight` u_x.
@@ -63,12 +63,12 @@ class KeptGroup:
 
 
 OF_GROUP = tuple(field.name for field in fields(KeptGroup) if field.name != "rollouts")
-# A rollout's fields and their columns: `class` is no name for a Python field.
+# A rollout's fields and their columns. They differ for `class`, which cannot be the name of a Python field.
 OF_ROLLOUT = {field.name: {"label": "class"}.get(field.name, field.name) for field in fields(KeptRollout)}
 
 
 def schema() -> Any:
-    """The columns of a file of kept rollouts, in Arrow's types (docs/operations/running.md): those of the fields."""
+    """The columns of a file of kept rollouts in Arrow's types (docs/operations/running.md), derived from the fields."""
     pa = arrow()
     types = {int: pa.int32(), str: pa.string(), bool: pa.bool_(), float: pa.float64()}
     group, rollout = get_type_hints(KeptGroup), get_type_hints(KeptRollout)
@@ -96,7 +96,7 @@ def as_parquet(groups: Sequence[KeptGroup]) -> bytes:
 
 
 def write_step(run: Path, step: int, content: bytes) -> Path:
-    """Write a step's file whole: a reader never sees half of it. Raises OSError where the disk is full."""
+    """Write a step's file in one piece, so that no reader sees half of it. Raises OSError where the disk is full."""
     path = step_file(run, step)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "wb") as file:
@@ -105,22 +105,22 @@ def write_step(run: Path, step: int, content: bytes) -> Path:
 
 
 def kept_files(run: Path) -> dict[int, Path]:
-    """The files of a run, by step, in order; none where nothing was kept."""
+    """The files of a run by step, ascending; empty where nothing was kept."""
     found = ((FILE.fullmatch(path.name), path) for path in (run / FOLDER).glob("step-*.parquet"))
     return dict(sorted((int(match[1]), path) for match, path in found if match))
 
 
 def drop_from(run: Path, step: int) -> None:
-    """Remove the files of this step and later ones, and what a kill left half-written."""
+    """Remove the files of this and later steps, and half-written files that a kill has left."""
     later = [path for number, path in kept_files(run).items() if number >= step]
     for path in (*later, *(run / FOLDER).glob("step-*.partial")):
         path.unlink()
 
 
 def read_kept(run: Path) -> Iterator[KeptGroup]:
-    """The kept groups of a run's folder, step by step. One file at a time is in memory.
+    """The kept groups of a run's folder, step by step, with one file in memory at a time.
 
-    Raises DataError where nothing was kept, or a file is damaged or of something else.
+    Raises DataError where nothing was kept, and for a file that is damaged or does not hold kept rollouts.
     """
     files = kept_files(run)
     if not files:
@@ -134,7 +134,7 @@ def read_kept(run: Path) -> Iterator[KeptGroup]:
 
 
 def kept_prompts(run: Path, skip_damaged: bool = False) -> frozenset[str]:
-    """The prompts of all steps so far, each once, without reading what was drawn for them.
+    """The prompts of all steps so far, without reading their rollouts.
 
     Raises DataError where a file is damaged, unless `skip_damaged`.
     """
@@ -146,7 +146,7 @@ def kept_prompts(run: Path, skip_damaged: bool = False) -> frozenset[str]:
 
 
 def groups_with(path: Path, text: str) -> list[int]:
-    """The groups of one step's file that have a response with this text, in any case. Raises as `read_file`."""
+    """The groups of a step's file with a response that contains this text, ignoring case. Raises as `read_file`."""
     table = _table(path, ["group", "response"])
     has_text = arrow().compute.match_substring(table["response"], text, ignore_case=True)
     groups: list[int] = table.filter(has_text)["group"].unique().to_pylist()
@@ -154,7 +154,7 @@ def groups_with(path: Path, text: str) -> list[int]:
 
 
 def read_file(path: Path) -> list[KeptGroup]:
-    """The groups of one step's file. Raises DataError where it is damaged or of something else."""
+    """The groups of a step's file. Raises DataError where it is damaged or does not hold kept rollouts."""
     table = _table(path)
     _refuse_other_columns(path, table.schema)
     return [_group(list(rows)) for _, rows in groupby(table.to_pylist(), key=lambda row: row["group"])]

@@ -1,4 +1,4 @@
-"""What a run logs, written and read: its training steps (metrics.jsonl), its held-out accuracy (evaluations.jsonl)."""
+"""Writes and reads what a run logs: its training steps (metrics.jsonl) and its evaluations (evaluations.jsonl)."""
 
 import json
 import math
@@ -28,9 +28,9 @@ GAP = "restrain/logprob_gap_relative"
 STEP_SECONDS = "timing/step_total"
 # How many of a step's numbers are not finite: 0 in a healthy run.
 NOT_FINITE = "restrain/not_finite_numbers"
-# Of a policy that is broken, one of these is no finite number.
+# If the policy is broken, one of these is not a finite number.
 VITAL = (KL, ENTROPY, LOSS, GRADIENT_NORM)
-# Of the way from a signal's start to its limit: from here on it is near.
+# A signal is near its limit after this share of the way from its start to the limit.
 NEAR = 0.8
 
 
@@ -45,7 +45,7 @@ class WatchedSignal:
 
     @property
     def is_near(self) -> bool:
-        """Whether four fifths of the way to the limit are behind, or all of it; never of a value that is not finite."""
+        """Whether the value is beyond NEAR of the way to the limit; False for a value that is not finite."""
         way = self.limit - self.start
         return (self.value - self.start) * way >= NEAR * way**2 > 0
 
@@ -56,10 +56,10 @@ class WatchedSignal:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One training step: the host's numbers and the hook's, under their logged names; `votes` as in StepVotes.
+    """One training step: the numbers of the host and the hook by their logged names, and the fields of StepVotes.
 
-    A number that was not finite is NaN, one that was not computed is absent. `watched` are the signals that whoever
-    follows the run ends it by; a file of metrics has none.
+    A number that was not finite is NaN, and one that was not computed is absent. `watched` has the signals that may end
+    the run; they are added while a run is followed, and are not in the file.
     """
 
     step: int
@@ -69,7 +69,7 @@ class StepRow:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Those of VITAL that were not finite."""
+        """The names of VITAL whose numbers were not finite."""
         return tuple(name for name in VITAL if math.isnan(self.numbers.get(name, 0.0)))
 
 
@@ -79,7 +79,7 @@ def read_steps(path: Path) -> list[StepRow]:
 
 
 def each_step(path: Path) -> Iterator[StepRow]:
-    """As `read_steps`, one at a time: a long run's rows need not be in memory."""
+    """The rows of `read_steps` one at a time, for runs that are too long for memory."""
     return map(step_row, FollowedFile(path).new_lines())
 
 
@@ -90,14 +90,14 @@ def step_row(line: str) -> StepRow:
 
 @dataclass(frozen=True)
 class HeldOutAccuracy:
-    """pass@1 in [0, 1] after `step` training steps: the mean over its evaluation sets."""
+    """pass@1 in [0, 1] after `step` training steps, as the mean over the evaluation sets."""
 
     step: int
     pass_at_1: float
 
 
 def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
-    """All whole rows, in order of steps; none where nothing was evaluated."""
+    """All whole rows in the order of steps; empty where nothing was evaluated."""
     return [
         HeldOutAccuracy(int(row["step"]), _mean_pass(row))
         for row in map(_numbers, FollowedFile(run_dir / HELD_OUT_FILE).new_lines())
@@ -105,7 +105,7 @@ def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
 
 
 def _mean_pass(row: dict[str, float]) -> float:
-    """The host names them eval_<datasource>_pass1 (trainer/ppo_trainer.py, compute_eval_metrics)."""
+    """The mean of the host's metrics eval_<datasource>_pass1 (trainer/ppo_trainer.py, compute_eval_metrics)."""
     values = [value for name, value in row.items() if name.endswith(PASS_AT_1)]
     return sum(values) / len(values)
 
@@ -116,7 +116,7 @@ def _numbers(line: str) -> dict[str, Any]:
 
 
 def append_row(path: Path, step: int, row: Mapping[str, Any]) -> None:
-    """Add a step's row to the file; rows of this step or later are of a run that was killed and resumed, and go."""
+    """Append the row of a step. Rows of this and later steps, left by a run that was killed, are dropped first."""
     if not _ends_before(path, step):
         kept = (line for line in FollowedFile(path).new_lines() if json.loads(line)["step"] < step)
         with replacing(path) as file:
@@ -126,6 +126,6 @@ def append_row(path: Path, step: int, row: Mapping[str, Any]) -> None:
 
 
 def _ends_before(path: Path, step: int) -> bool:
-    """Whether the last line is whole and of an earlier step. Rows are in the order of their steps: all are then."""
+    """Whether the last line, and so every line, is whole and of an earlier step."""
     last = last_line(path) if path.exists() else b""
     return not last or (last.endswith(b"\n") and json.loads(last)["step"] < step)

@@ -1,4 +1,4 @@
-"""A run's numbers in MLflow, from the files that the run writes; MLflow's own thread sends them."""
+"""Sends the numbers of a run to MLflow, from the files that the run writes, in MLflow's own thread."""
 
 import json
 import os
@@ -18,23 +18,23 @@ from restrain_openrlhf.errors import ConfigError, reason_of
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import HELD_OUT_FILE
 
-# MLflow would try for minutes, and reports its use as it is imported. Whoever sets these variables has the last word.
+# By default MLflow retries for minutes, and reports its use when it is imported. Variables that the user sets win.
 DEFAULTS = {
-    # With pauses of 2, 4, 8, 16 and 32 seconds: a row outlives a server that is away for a minute.
+    # Pauses of 2, 4, 8, 16 and 32 seconds: a row survives if the server is away for a minute.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "5",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-# In the run's folder: the run that a resumed training goes on with, and the `mlflow:` block that it was made by.
+# The file in the run's folder that names the MLflow run, for a resumed training, and its `mlflow:` block.
 KEPT = "mlflow.json"
 FILES = ("metrics.jsonl", HELD_OUT_FILE)
 
 
 @dataclass
 class MlflowRun:
-    """One run of MLflow. `sending` are the rows that MLflow was given, whether they have arrived or not.
+    """One run of MLflow. `sending` has a handle for each row that MLflow was given.
 
-    `seen` has the hashes of these rows: a file that a resumed run replaced is read again.
+    `seen` has the hashes of these rows, because a file that a resumed run has replaced is read again.
     """
 
     client: Any
@@ -47,7 +47,7 @@ class MlflowRun:
         self._files = [FollowedFile(self.folder / name) for name in FILES]
 
     def send_new(self) -> None:
-        """Give MLflow the rows that were written since, without waiting for it."""
+        """Give MLflow the rows that were written since the last call, without waiting for it."""
         for line in self.unseen():
             self.sending.append(self.client.log_batch(self.run_id, _metrics(json.loads(line)), synchronous=False))
 
@@ -59,7 +59,7 @@ class MlflowRun:
                 yield line
 
     def end(self, status: str) -> None:
-        """Wait for all rows, and say how the run ended. What fails is told, and changes nothing else."""
+        """Wait for all rows, and tell MLflow how the run ended. A failure is only printed."""
         self.send_new()
         lacking = [reason for each in self.sending if (reason := _failure(each.wait))]
         untold = _failure(lambda: self.client.set_terminated(self.run_id, status=status))
@@ -73,7 +73,7 @@ class MlflowRun:
 
 
 def _failure(request: Callable[[], object]) -> str | None:
-    """Why MLflow did not take it; None where it did."""
+    """Why MLflow did not take a request; None where it did."""
     try:
         request()
     except Exception as error:  # noqa: BLE001 - the rows are in their files; whatever it is, training goes on
@@ -83,10 +83,11 @@ def _failure(request: Callable[[], object]) -> str | None:
 
 @contextmanager
 def tracked(place: MlflowSettings | None, folder: Path) -> Iterator[Callable[[], None]]:
-    """Gives what sends the run's new rows; at the end MLflow is told how it ended.
+    """Yields a function that sends new rows; at the end of the block, MLflow is told how the run ended.
 
-    The run's status is FINISHED, FAILED, or KILLED by Ctrl-C or SIGTERM. Raises ConfigError where MLflow is not
-    installed, and for a new run where it does not answer; a resumed run goes on in its run there, answering or not.
+    The status is FINISHED, FAILED, or after Ctrl-C or SIGTERM KILLED. Raises ConfigError where MLflow is not installed,
+    and for a new run where MLflow does not answer. A resumed run continues its MLflow run even if MLflow does not
+    answer.
     """
     if place is None:
         yield lambda: None
@@ -143,14 +144,14 @@ def _made(client: Any, place: MlflowSettings, folder: Path) -> str:
 
     found = client.get_experiment_by_name(place.experiment)
     experiment = found.experiment_id if found else client.create_experiment(place.experiment)
-    # Runs of a study are called seed-42, and of test-time RL train: what they are of is above them.
+    # The folders of runs are often called seed-42 (in a study) or train (in test-time RL), so include the folder above.
     run_id = str(client.create_run(experiment, run_name="/".join(folder.parts[-2:])).info.run_id)
     client.log_batch(run_id, params=[Param(name, value) for name, value in _settings(folder).items()])
     return run_id
 
 
 def _metrics(row: dict[str, Any]) -> list[Any]:
-    """The row's numbers; one that was not finite is null in it, and blocks of others are no numbers."""
+    """The numbers of a row as MLflow metrics. Null, for numbers that were not finite, and blocks are left out."""
     from mlflow.entities import Metric  # noqa: PLC0415 - see _client_class
 
     step, now = row.pop("step"), int(1000 * time.time())
@@ -159,7 +160,7 @@ def _metrics(row: dict[str, Any]) -> list[Any]:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """The resolved configuration by `block.key`."""
+    """The settings of the run by `block.key`, without secrets."""
     blocks = {block: keys for block, keys in RunFolder(folder).record().items() if isinstance(keys, dict)}
     return {
         f"{block}.{key}": str(value)
@@ -170,5 +171,5 @@ def _settings(folder: Path) -> dict[str, str]:
 
 
 def metric_name(name: str) -> str:
-    """A name that MLflow takes: letters, digits, and the signs _ - . : / and space."""
+    """The name with only the characters that MLflow allows: letters, digits, _ - . : / and space."""
     return re.sub(r"[^A-Za-z0-9_\-.:/ ]", "_", name).strip("/")

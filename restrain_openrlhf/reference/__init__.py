@@ -1,4 +1,4 @@
-"""The offline pass of the frozen model: one artifact gives u_x, SRT's stored labels and SRT's easy set."""
+"""The offline pass of the frozen model. Its file gives u_x, SRT's stored labels and SRT's easy set."""
 
 from restrain_openrlhf.reference.artifact import Reference, ReferenceProvenance, ReferenceRow, load_reference
 

@@ -1,4 +1,4 @@
-"""A sampling pass on all visible GPUs: one engine per process, each with its shard, and one progress for all."""
+"""A sampling pass on all visible GPUs: each process has an engine and samples a shard, and all share one progress."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -11,15 +11,15 @@ from restrain_openrlhf.machine.devices import visible_gpus
 from restrain_openrlhf.machine.processes import Command, run_together
 from restrain_openrlhf.reference.sampling_pass import WHOLE, Shard
 
-# Gets numbers of rows.
+# Is called with the number of rows that were written since the last call.
 OnRows = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class ShardedPass:
-    """`restrain WORDS...`, which takes `--shard`; `files` are those that a whole pass writes, a shard its part of each.
+    """A pass by processes of `restrain WORDS --shard I/N`; each of them writes its part of every file in `files`.
 
-    `size` is how many GPUs an engine has; `words` are those of this process's own command line.
+    `size` is the number of GPUs of an engine; by default, `words` are this process's own command line.
     """
 
     files: Sequence[Path]
@@ -27,9 +27,10 @@ class ShardedPass:
     words: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
 
     def shards(self) -> list[Shard]:
-        """Those of an earlier start where there are any, else one for each engine that fits on the GPUs.
+        """The shards of an earlier start if there are any, else one for each engine that fits on the GPUs.
 
-        A pass that has begun in one piece goes on so. Raises RunError where parts of two divisions are there.
+        A pass that was begun without shards continues without them. Raises RunError where there are parts of two passes
+        with different numbers of shards.
         """
         if any(path.exists() and path.stat().st_size for path in self.files):
             return [WHOLE]
@@ -43,7 +44,10 @@ class ShardedPass:
         return [Shard(index, count) for index in range(count)]
 
     def draw(self, part: Shard, here: Callable[[OnRows], None], on_progress: OnRows) -> list[Shard]:
-        """One shard, or a pass that fits on one engine, `here`; a larger one in processes. Returns what was drawn."""
+        """Sample `part`: a single shard by calling `here`, several in processes.
+
+        Returns the shards that were sampled.
+        """
         shards = self.shards() if part.count == 1 else [part]
         if len(shards) > 1:
             self.run(shards, on_progress)
@@ -52,16 +56,17 @@ class ShardedPass:
         return shards
 
     def run(self, shards: Sequence[Shard], on_progress: OnRows = lambda _rows: None) -> None:
-        """Run them all, each engine taking the next one when it is free. `on_progress` gets numbers of rows.
+        """Run all shards in processes; each engine takes the next one when it is free.
 
-        Raises RunError with the log's last lines if one fails; what all have written is kept, and gone on from.
+        Raises RunError with the log's last lines if one fails; all rows are kept, and the next start continues from
+        them.
         """
         for path in self.files:
             path.parent.mkdir(parents=True, exist_ok=True)
         written = [FollowedFile(shard.path(path)) for shard in shards for path in self.files]
         engines = engine_gpus(visible_gpus(), self.size)
         slots = [{"CUDA_VISIBLE_DEVICES": ",".join(gpus)} for gpus in engines] or [{}]
-        # What a shard's process prints lies beside its first file.
+        # The log of a shard's process is beside the shard's first file.
         logs = [each.path(self.files[0]).with_suffix(".log") for each in shards]
         words = [[*self.words, "--shard", f"{each.index}/{each.count}"] for each in shards]
         commands = list(map(Command, words, logs))
@@ -72,7 +77,7 @@ class ShardedPass:
 
 
 def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
-    """The GPUs of each engine, `size` per engine; the remainder stays idle."""
+    """The GPUs of each engine, `size` per engine. GPUs that are left over stay idle."""
     return [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
 
 

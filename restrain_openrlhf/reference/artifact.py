@@ -1,4 +1,4 @@
-"""The reference artifact: a row per prompt in JSON Lines, provenance beside it; joined from shards, or a subset."""
+"""The reference artifact: JSON Lines with a row per prompt, and their provenance; joining shards, and subsets."""
 
 import json
 from array import array
@@ -25,11 +25,11 @@ from restrain_openrlhf.reference.sampling_pass import SampledRow, each_of_parts,
 
 
 class ReferenceRow(SampledRow):
-    """The frozen model's vote on one prompt: n rollouts, `counts` in order of first appearance of the labels.
+    """The frozen model's vote on one prompt, from n rollouts. Labels are numbered by first appearance.
 
-    `classes` has each answer's label, `keys` each label's key (`AnswerKind.key`), equal across prompts. `unread` has
-    the end of a response that ended by itself and has no answer, where there is one. `row` is the prompt's own data,
-    of which mathematics reads nothing.
+    `classes` has the label of each answer, `counts` the votes of each label, and `keys` the key of each label
+    (`AnswerKind.key`), which is equal for equal answers of any prompt. `unread` has the end of one response that is not
+    truncated and yet has no answer, if there is one. `row` is the prompt's own data; mathematics needs none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,7 +52,7 @@ class ReferenceRow(SampledRow):
     @model_validator(mode="before")
     @classmethod
     def _of_before_there_were_kinds(cls, row: Any) -> Any:
-        """Rows that earlier versions wrote are of mathematics, and without classes."""
+        """Add classes to a row of an earlier version, which only knew mathematics."""
         if not isinstance(row, dict) or "classes" in row or "answers" not in row:
             return row
         answers = row["answers"]
@@ -60,7 +60,7 @@ class ReferenceRow(SampledRow):
 
     @classmethod
     def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
-        """The vote of a prompt's rollouts; one that was truncated has no answer."""
+        """The vote of a prompt's rollouts. A truncated rollout has no answer."""
         answers = [kind.voted_answer(each.text, each.truncated, prompt.row) for each in rollouts]
         pairs = zip(rollouts, answers, strict=True)
         texts = (each.text for each, answer in pairs if answer is None and not each.truncated)
@@ -74,7 +74,7 @@ class ReferenceRow(SampledRow):
         texts: Iterable[str] = (),
         kind: AnswerKind = MATHEMATICS,
     ) -> Self:
-        """The vote of n answers (None: missing); `texts` are responses that no answer was found in."""
+        """The vote of n answers (None: missing); `texts` are responses in which no answer was found."""
         group = GroupAnswers.of(kind, answers, prompt.row)
         return cls(
             id=prompt.id,
@@ -92,7 +92,7 @@ class ReferenceRow(SampledRow):
 
     @property
     def majority_key(self) -> str | None:
-        """The key of the majority's answer; None where there is none."""
+        """The key of the majority's answer; None where no rollout has an answer."""
         return self.keys[self.group.votes.majority] if self.keys else None
 
     def first(self, n: int) -> Self:
@@ -128,19 +128,19 @@ def _vote(group: GroupAnswers) -> dict[str, Any]:
 
 
 def missing_in(path: Path, kind: AnswerKind) -> str | None:
-    """A warning where too many of the file's rollouts have no answer, with examples; else None."""
+    """A warning, with examples, if too many of the file's rollouts have no answer; else None."""
     shares = array("d", (row.missing_share for row in each_row(path, ReferenceRow)))
     texts = (text for row in each_row(path, ReferenceRow) for text in row.unread)
     return missing_warning(sum(shares) / len(shares) if shares else 0.0, texts, "the pass's rollouts", kind)
 
 
 class ReferenceProvenance(Provenance):
-    """What an offline pass was made with."""
+    """How an offline pass was made."""
 
     about = "Reference artifacts"
     remedy = "Make it again with `restrain reference`."
     error = ReferencePassError
-    # How rollouts are drawn, as `Sampling` has it.
+    # The fields that it shares with `Sampling`: how rollouts are drawn.
     DRAWN: ClassVar = frozenset({"n", "temperature", "top_p", "max_new_tokens", "max_len", "seed"})
 
     model: str
@@ -154,7 +154,7 @@ class ReferenceProvenance(Provenance):
     max_new_tokens: int
     max_len: int
     seed: int
-    # The kind of answer with its settings; earlier versions, which knew mathematics alone, wrote none.
+    # The kind of answer with its settings. Earlier versions, which only knew mathematics, did not write it.
     answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
     extractor_version: str
     restrain_version: str
@@ -169,9 +169,10 @@ class ReferenceProvenance(Provenance):
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """A complete artifact, looked up by prompt (as the policy sees it) or by problem (as the data set states it).
+    """A complete artifact, in which rows are found by the policy's prompt, or by the problem as the data set states it.
 
-    Rows are read from the file as they are asked for, and `file` holds on to it: what takes its place is not seen.
+    A row is read from the file when it is asked for. `file` stays open, so that another file of the same name is not
+    read.
     """
 
     path: Path
@@ -181,7 +182,7 @@ class Reference:
 
     @property
     def rows(self) -> tuple[ReferenceRow, ...]:
-        """All of them, read now, in the file's order."""
+        """All rows in the file's order, read at every call."""
         return tuple(self.each_row())
 
     def each_row(self) -> Iterator[ReferenceRow]:
@@ -196,7 +197,7 @@ class Reference:
         return next((row for row in rows if row.prompt_hash == digest), None)
 
     def row(self, prompt: str, where: str = "the prompt") -> ReferenceRow:
-        """As `by_prompt`. Raises ReferencePassError, which names `where`, for a prompt without a row."""
+        """The same as `by_prompt`, but raises ReferencePassError, which names `where`, for a prompt without a row."""
         found = self.by_prompt(prompt)
         if found is None:
             raise ReferencePassError(
@@ -206,13 +207,13 @@ class Reference:
         return found
 
     def by_problem(self, problem: str) -> ReferenceRow | None:
-        """The row of a problem's bare text."""
+        """The row of a problem's text without template."""
         digest = text_hash(problem)
         rows = map(self._read, self.table.of_problem(digest))
         return next((row for row in rows if row.problem_hash == digest), None)
 
     def shares(self, prompts: Iterable[str]) -> NDArray[np.float64]:
-        """`majority_share` of each prompt, with its template applied; NaN for one without a row."""
+        """The `majority_share` of each prompt with its template applied; NaN for a prompt without a row."""
         return self.table.shares(map(text_hash, prompts))
 
     def _read(self, offset: int) -> ReferenceRow:
@@ -226,10 +227,10 @@ class Reference:
 
 
 def load_reference(path: Path) -> Reference:
-    """The whole artifact, its answers as the installed extractor reads them.
+    """Open an artifact, whose answers must have been read by the installed extractor.
 
-    Raises ReferencePassError if it is incomplete, of another extractor, or has rows that belong to another pass;
-    DataError if a row is damaged.
+    Raises ReferencePassError if it is incomplete, was read by another extractor, or has rows of another pass; DataError
+    if a row is damaged.
     """
     provenance = ReferenceProvenance.of(path)
     kind = provenance.kind
@@ -239,14 +240,14 @@ def load_reference(path: Path) -> Reference:
             f"{kind.name!r}); this is version {kind.whole_version!r}, which reads answers differently. Make it again "
             "with `restrain reference`."
         )
-    # A file that cannot be read is told as everywhere.
+    # Reading a line first raises the usual error for a file that cannot be read.
     next(each_line(path), None)
     file, checked = OpenFile(path), f"{version('restrain-openrlhf')}, {provenance.n} of {provenance.prompt_count}"
     return Reference(path, provenance, shared_table(path, checked, lambda: _checked(path, file, provenance)), file)
 
 
 def _checked(path: Path, file: OpenFile, provenance: ReferenceProvenance) -> RowTable:
-    """The table of an artifact, for which every row is read; raises as `load_reference`."""
+    """Read and check every row, and make the table. Raises what `load_reference` raises."""
     found, other = TableColumns(), None
     for line in each_line(path):
         row = parse(path, line, ReferenceRow)
@@ -275,7 +276,7 @@ def _of_another_pass(path: Path, line: Line, row: ReferenceRow, n: int) -> Refer
 
 
 def _refuse_twice(path: Path, file: OpenFile, found: TableColumns) -> None:
-    """Raises ReferencePassError naming the first line whose prompt was there before."""
+    """Raises ReferencePassError naming the first line that repeats the prompt of an earlier line."""
     for first, again in found.alike():
         rows = (json.loads(file.line(found.offsets[place])) for place in (first, again))
         if len({row["prompt_hash"] for row in rows}) == 1:
@@ -286,7 +287,7 @@ def _refuse_twice(path: Path, file: OpenFile, found: TableColumns) -> None:
 
 
 def merge(shards: Sequence[Path], out: Path) -> int:
-    """Join shards into one artifact; returns the number of rows. A single shard may be `out` itself.
+    """Join shards into one artifact, and return its number of rows. A single shard may be `out` itself.
 
     Raises ReferencePassError where shards differ in provenance, DataError where prompts are missing or overlap.
     """
@@ -308,9 +309,9 @@ def merge(shards: Sequence[Path], out: Path) -> int:
 
 
 def subset(reference: Reference, out: Path, n: int) -> int:
-    """Write the vote of the first `n` rollouts of each prompt; returns the number of rows.
+    """Write the votes of the first `n` rollouts of each prompt, and return the number of rows.
 
-    Raises ReferencePassError for more rollouts than were sampled, or an `out` that is the artifact itself.
+    Raises ReferencePassError where `n` is more than were sampled, and where `out` is the artifact itself.
     """
     made = reference.provenance
     if n > made.n:
@@ -325,7 +326,10 @@ def subset(reference: Reference, out: Path, n: int) -> int:
 
 
 def _write(out: Path, rows: Iterable[ReferenceRow], provenance: ReferenceProvenance) -> None:
-    """A kill leaves the old file with its provenance, or a file without one, which is refused: never another's."""
+    """Write rows and provenance so that no file ever has the provenance of another.
+
+    A kill leaves the old file with its provenance, or a file without provenance, which readers refuse.
+    """
 
     def rows_and_no_old_provenance() -> Iterator[ReferenceRow]:
         yield from rows

@@ -1,4 +1,4 @@
-"""What a run asks of its reference artifact: that it was made for this run, and which prompts the method keeps."""
+"""Checks that a reference artifact was made for the run that reads it, and selects the prompts that a method keeps."""
 
 from collections.abc import Sequence
 from typing import Literal, Self
@@ -17,10 +17,10 @@ _REMEDY = "Make it again with `restrain reference`"
 
 
 class NeededReference(BaseModel):
-    """What a run needs its reference to be made with. None: not known where it is asked for, or of no matter.
+    """How a run's reference must have been made. None: unknown to whoever asks, or of no importance.
 
-    `n` is rollouts per prompt, `max_new_tokens` the longest of them; `agent` is the identity of what draws
-    trajectories, None for a single turn.
+    `n` is the number of rollouts per prompt, and `max_new_tokens` their limit. `agent` is the identity of the agent
+    that draws trajectories, and here None means a single turn.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -34,7 +34,7 @@ class NeededReference(BaseModel):
     agent: str | None = None
 
     def by(self, reference_n: int | None, reference_sampling: Literal["same", "any"]) -> Self:
-        """As a configuration says: with its own number of rollouts, and without the sampling that it lets differ."""
+        """The same with a configuration's keys applied: its number of rollouts, and which sampling may differ."""
         differ = dict.fromkeys(SAMPLING) if reference_sampling == "any" else {}
         return self.model_copy(update={**differ, "n": reference_n or self.n})
 
@@ -74,7 +74,7 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
 
 
 def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
-    """Raises ReferencePassError where the pass read another kind of answer, or the same one with other settings."""
+    """Raises ReferencePassError where the pass read another kind of answer, or the same kind with other settings."""
     made = reference.provenance.kind
     if made.identity != kind.identity:
         raise ReferencePassError(
@@ -84,13 +84,13 @@ def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
 
 
 def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:
-    """Raises ReferencePassError for a prompt without a row. There may be more rows than are trained on, never fewer."""
+    """Raises ReferencePassError for a prompt without a row. Rows of prompts that are not trained on are allowed."""
     for place in np.flatnonzero(np.isnan(reference.shares(prompt.text for prompt in prompts))):
         reference.row(prompts[place].text, prompts[place].where)
 
 
 def selected(selection: Selection, reference: Reference, prompts: Sequence[str]) -> list[int]:
-    """Positions, in order, of the prompts (as the policy sees them) that the selection keeps.
+    """The positions, ascending, of the prompts (as the policy sees them) that the selection keeps.
 
     Raises ReferencePassError for a prompt without a row, and where none is kept.
     """

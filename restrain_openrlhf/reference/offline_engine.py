@@ -1,4 +1,4 @@
-"""Rollouts of the frozen model by vLLM, on a GPU or on its CPU build, seeded prompt by prompt."""
+"""Rollouts of the frozen model from vLLM, on a GPU or on vLLM's CPU build, with a seed for each prompt."""
 
 import hashlib
 from array import array
@@ -12,9 +12,9 @@ from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.reference.prompts import Prompt, begins_with_mark
 
-# Of prompts that are too long; a whole training set of them would fill the terminal.
+# An error names at most so many prompts that are too long, because a whole training set would fill the terminal.
 MOST_NAMED = 200
-# Of a GPU, for weights and cache.
+# The share of a GPU's memory for weights and cache.
 MEMORY_SHARE = 0.9
 
 
@@ -30,7 +30,7 @@ class Sampling(BaseModel):
     max_len: int = Field(8192, alias="data.max_len", ge=2, description="Longest prompt with rollout, in tokens.")
     seed: int = Field(42, description="The same seed gives the same rollouts, sharded or not.")
     tensor_parallel_size: int = Field(1, alias="vllm.tensor_parallel_size", ge=1, description="GPUs per vLLM engine.")
-    # vLLM's own for offline sampling where None: 256 rollouts, 1,024 on an H100.
+    # None leaves both to vLLM, which takes 256 rollouts for offline sampling, and 1,024 on an H100.
     max_num_seqs: int | None = Field(None, ge=1, description="Concurrent rollouts per engine.")
     max_num_batched_tokens: int | None = Field(None, ge=1, description="Tokens per step of an engine.")
 
@@ -44,13 +44,13 @@ class Marks:
     stop_tokens: tuple[int, ...] = ()
 
 
-# As training draws: the host adds no special token, and a response ends as the model ends it.
+# How training draws: the host adds no special tokens, and a response ends with the model's own end token.
 PLAIN = Marks()
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """One response: its text, its length in tokens, and whether it ran into the length limit."""
+    """One response: its text, its number of tokens, and whether it hit the length limit."""
 
     text: str
     tokens: int
@@ -58,7 +58,7 @@ class Rollout:
 
 
 class RolloutEngine:
-    """A vLLM engine for one model. Loading takes a while; use one for all prompts."""
+    """A vLLM engine for one model. Loading takes long, so use one engine for all prompts."""
 
     def __init__(self, model: str, sampling: Sampling, tokenizer: Any, marks: Marks = PLAIN) -> None:
         device = detect()
@@ -105,9 +105,9 @@ class RolloutEngine:
 
 
 def prompt_tokens(prompt: Prompt, tokenizer: Any, marks: Marks = PLAIN) -> list[int]:
-    """Token ids as the host makes them (openrlhf/utils/agent.py), or with the marks that the tokenizer adds itself.
+    """Token ids as the host makes them (openrlhf/utils/agent.py), with `marks` possibly with the tokenizer's own marks.
 
-    A text that begins with the tokenizer's beginning mark gets no second one.
+    A text that already begins with the tokenizer's beginning mark does not get a second one.
     """
     special = marks.add_special_tokens and not begins_with_mark(prompt.text, tokenizer)
     ids: list[int] = tokenizer(text=prompt.text, add_special_tokens=special)["input_ids"]
@@ -115,7 +115,7 @@ def prompt_tokens(prompt: Prompt, tokenizer: Any, marks: Marks = PLAIN) -> list[
 
 
 def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sampling) -> None:
-    """Raises DataError listing every prompt that the host would cut to leave room for a response."""
+    """Raises DataError listing the prompts that the host would cut to leave room for a response."""
     room = sampling.max_len - sampling.max_new_tokens
     lengths = array("L", (len(prompt_tokens(prompt, tokenizer)) for prompt in prompts))
     pairs = zip(prompts, lengths, strict=True)
@@ -134,6 +134,6 @@ def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sam
 
 
 def prompt_seed(seed: int, prompt: Prompt) -> int:
-    """A seed of the prompt's own, so that shards and resumed passes draw what one whole pass would."""
+    """The seed of a prompt, so that shards and resumed passes draw the same rollouts as one whole pass."""
     digest = hashlib.sha256(f"{seed}:{prompt.text}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1

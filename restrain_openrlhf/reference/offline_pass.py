@@ -1,4 +1,4 @@
-"""The offline pass of the frozen model: its options, which the command, a run's own pass and the manifests share."""
+"""The offline pass of the frozen model, with its options, which the command, a run and the manifests share."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ from restrain_openrlhf.reference.sampling_pass import (
     prompts_per_chunk,
 )
 
-# OpenRLHF's flags always have a value for these, which is nearly always the default: then no command says it.
+# OpenRLHF's flags always have a value for these options. A command only names it if it is not the default.
 RARE = ("split", "max_samples")
 
 
 class ModelAndPrompts(BaseModel):
-    """What is sampled, and into which file."""
+    """Which model samples which prompts, and into which file."""
 
     model: str = Field(alias="actor.model_name_or_path", description="Frozen base model: a hub id or a local folder.")
     prompts: str = Field(alias="data.prompt_dataset", description="Prompts: JSONL, CSV, Parquet, or a hub data set.")
@@ -70,7 +70,7 @@ class ModelAndPrompts(BaseModel):
 
 
 class OfflineOptions(Sampling, ModelAndPrompts):
-    """The options of `restrain reference`. An alias is OpenRLHF's flag of the same meaning."""
+    """The options of `restrain reference`. An alias is the OpenRLHF flag of the same meaning."""
 
     answers: str = Field("math", description=ANSWERS)
     agent: str | None = Field(
@@ -83,7 +83,7 @@ class OfflineOptions(Sampling, ModelAndPrompts):
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], **given: object) -> Self:
-        """From `given` options, and OpenRLHF's flags (dotted names) for the others; None counts as not given.
+        """The options that are `given`, and the others from OpenRLHF's flags (dotted names). None counts as not given.
 
         Raises ConfigError for a value that the option does not take.
         """
@@ -98,11 +98,11 @@ class OfflineOptions(Sampling, ModelAndPrompts):
 
     @classmethod
     def flag(cls, name: str) -> str:
-        """OpenRLHF's flag of this option, or the option's own name."""
+        """The OpenRLHF flag of the same meaning as this option, or the option's own name."""
         return cls.model_fields[name].alias or name
 
     def words(self) -> list[str]:
-        """The command's words for the options that were given; the rest keep the command's defaults."""
+        """The command line for the options that were given; the others have the command's defaults."""
         fields = type(self).model_fields
         said = self.model_fields_set - {name for name in RARE if getattr(self, name) == fields[name].default}
         given = {f"--{name.replace('_', '-')}": value for name, value in self if name in said}
@@ -114,7 +114,7 @@ class OfflineOptions(Sampling, ModelAndPrompts):
 
 @dataclass(frozen=True)
 class OfflinePass:
-    """One shard of one pass, checked and ready to run."""
+    """One shard of a pass, checked and ready to run."""
 
     options: OfflineOptions
     shard: Shard
@@ -127,7 +127,7 @@ class OfflinePass:
     def prepare(cls, options: OfflineOptions, source: PromptSource, shard: Shard) -> Self:
         """Load and check everything but the engine.
 
-        Raises ConfigError for a model that does not exist, DataError for bad prompts or ones that are too long.
+        Raises ConfigError for a model that does not exist, DataError for bad prompts and prompts that are too long.
         """
         lines_file(options.out)
         kind, fingerprint = choose_kind(options.answers), model_fingerprint(options.model)
@@ -158,14 +158,17 @@ class OfflinePass:
         return self.shard.path(self.options.out)
 
     def engine(self) -> Engine:
-        """Of rollouts in a single turn. A pass with an `agent` draws by another (hook/rollout/agent_engine.py)."""
+        """The engine for rollouts in a single turn.
+
+        A pass with an `agent` has another (hook/rollout/agent_engine.py).
+        """
         return RolloutEngine(self.options.model, self.options, self.tokenizer)
 
     def run(self, on_progress: Callable[[int], None], engine: Callable[[], Engine]) -> None:
         self.sampling().run(engine, on_progress)
 
     def sampling(self) -> SamplingPass:
-        """The file of this shard, and what belongs into it."""
+        """The sampling pass that writes the file of this shard."""
         chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
         make = partial(ReferenceRow.of, self.provenance.kind)
         return SamplingPass(self.prompts, self.provenance, self.path, ReferenceRow, make, chunk)
@@ -174,7 +177,7 @@ class OfflinePass:
 def _own_prompts(
     source: PromptSource, tokenizer: object, shard: Shard, kind: AnswerKind
 ) -> tuple[list[Prompt], list[str]]:
-    """The shard's prompts, and the hashes of all that the pass has."""
+    """The prompts of the shard, and the hashes of all prompts of the pass."""
     own, hashes = [], []
     for place, prompt in enumerate(each_prompt(source, tokenizer, kind)):
         hashes.append(ReferenceRow.key_of(prompt))
@@ -184,11 +187,13 @@ def _own_prompts(
 
 
 def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given: str | float | None) -> None:
-    """Sample `n` rollouts of every prompt, on all visible GPUs; what is not `given` is as the configuration says.
+    """Sample `n` rollouts of every prompt on all visible GPUs.
 
-    `restrain reference` does so in a process of its own. Existing rollouts are kept; a complete file starts no process.
-    Raises RunError with the log's last lines where it fails, ConfigError where the configuration names no model or
-    limit of new tokens.
+    Options that are not `given` come from the configuration.
+
+    A process of `restrain reference` does this. Existing rollouts are kept, and for a complete file no process is
+    started. Raises RunError with the log's last lines where the process fails, ConfigError where the configuration
+    names no model or no limit of new tokens.
     """
     check_version()
     options = _options(config, flags_of(config), out=out, n=n or config.reference_n, **given)
@@ -199,9 +204,10 @@ def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given
 
 
 def offline_pass(config: RunConfig, shard: Shard = WHOLE, **given: Any) -> OfflinePass:
-    """The shard of the pass that the run needs, ready to run in this process; `given` options replace the run's.
+    """A shard of the pass that the run needs, ready to run in this process. Options that are `given` replace the run's.
 
-    Raises ConfigError where the configuration names no reference, model or limit of new tokens; as OfflinePass.prepare.
+    Raises ConfigError where the configuration names no reference, model or limit of new tokens, and what
+    OfflinePass.prepare raises.
     """
     given = {"out": config.reference, **given}
     if given["out"] is None:
@@ -221,7 +227,7 @@ def _options(config: RunConfig, flags: dict[str, Any], **given: Any) -> OfflineO
 
 
 def own_options(config: RunConfig) -> dict[str, Any]:
-    """What a configuration's own keys say of its pass; None where they say nothing."""
+    """The options that a configuration's own keys set; None where they do not."""
     return {
         "answers": None if config.answers == MATHEMATICS else kind_word(config.answers),
         "agent": None if config.agent is None else config.agent.word(),

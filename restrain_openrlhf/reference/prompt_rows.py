@@ -1,4 +1,4 @@
-"""The prompts' own data for processes that see nothing of a prompt but its text: found by the problem that it holds."""
+"""Finds the row of a prompt for processes that only see the prompt's text, by the problem that the text contains."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,22 +11,23 @@ from restrain_openrlhf.data.problems import PROBLEM_COLUMNS
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
-# Characters of a problem's beginning by which it is looked for.
+# The length of the beginning of a problem by which it is looked up, in characters.
 BEGINNING = 24
 
 
 @dataclass(frozen=True)
 class PromptRows:
-    """Rows by the text of their problem; `file` is where they are from, None where there are none."""
+    """Rows by the text of their problem; `file` is the file that they come from, None where there are no rows."""
 
     file: Path | None = None
     rows: Mapping[str, Row] = field(default_factory=dict)
 
     @classmethod
     def of(cls, file: Path | None, kind: AnswerKind, graded: bool = False) -> Self:
-        """The file's rows, with the columns that the kind of answer reads (gold's if `graded`); none without a file.
+        """The rows of a file, with the columns that the kind of answer reads, and those of gold if `graded`.
 
-        Raises DataError for a file that cannot be read, a row without a problem, and two rows of one problem.
+        Without a file there are no rows. Raises DataError for a file that cannot be read, a row without a problem, and
+        two different rows of one problem.
         """
         rows: dict[str, Row] = {}
         own = kind.graded_row if graded else kind.row
@@ -41,9 +42,10 @@ class PromptRows:
         return cls(file, rows)
 
     def find(self, prompt: str) -> Row | None:
-        """The row of the longest problem that the prompt holds; None where there are no rows at all.
+        """The row of the longest problem that the prompt contains; None where there are no rows at all.
 
-        Whatever template is around the problem, its text is in the prompt. Raises DataError where none of them is.
+        This works for every template, because the prompt contains the problem's text. Raises DataError where the prompt
+        contains no problem of the file.
         """
         if not self.rows:
             return None
@@ -66,7 +68,7 @@ class PromptRows:
 
     @cached_property
     def _by_beginning(self) -> dict[int, dict[str, list[str]]]:
-        """Problems by the length of what they are looked for by, and by that."""
+        """Problems by the length of their lookup text (at most BEGINNING), and then by that text."""
         found: dict[int, dict[str, list[str]]] = {}
         for problem in self.rows:
             beginning = problem[:BEGINNING]

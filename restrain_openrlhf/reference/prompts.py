@@ -1,4 +1,4 @@
-"""The prompts a policy is trained on: loaded as OpenRLHF loads them, rendered as it renders them, checked first."""
+"""The prompts that a policy is trained on, loaded and rendered as OpenRLHF does it, and checked."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,10 +14,10 @@ from restrain_openrlhf.data.sources import HubSet, load_dataset
 from restrain_openrlhf.errors import ConfigError, DataError
 
 FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
-# Where the host puts a picture into a chat.
+# The tag that the host replaces by a picture in a chat.
 PICTURE = "<image>"
 
-# One for all prompts: most kinds of answers read nothing but the problem.
+# One object for all prompts, because most kinds of answers only read the problem.
 NO_COLUMNS: Row = {}
 
 
@@ -35,7 +35,10 @@ class PromptSource:
 
 
 def prompt_source(flags: dict[str, Any]) -> PromptSource:
-    """The host's `data.*` flags. Raises ConfigError where no training file, or a blend of several, is named."""
+    """The source that the host's `data.*` flags name.
+
+    Raises ConfigError where they name no training file, or several.
+    """
     dataset = flags["data.prompt_dataset"]
     if not dataset:
         raise ConfigError("data.prompt_dataset is not set. Name the training file or data set.")
@@ -57,9 +60,9 @@ def prompt_source(flags: dict[str, Any]) -> PromptSource:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: `problem` as the data set states it, `text` as the policy sees it; `where` names it in errors.
+    """A prompt: `problem` is the data set's text, `text` what the policy sees, and `where` names it in errors.
 
-    `columns` are those that its kind of answer reads besides the problem.
+    `columns` has what the kind of answer reads besides the problem.
     """
 
     id: str | int | None
@@ -70,20 +73,23 @@ class Prompt:
 
     @property
     def row(self) -> Row:
-        """What its kind of answer reads of it."""
+        """What the kind of answer reads of the prompt."""
         return {PROBLEM: self.problem, **self.columns}
 
 
 def load_prompts(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS) -> list[Prompt]:
-    """All prompts, in file order. `tokenizer` is needed only with a chat template.
+    """All prompts in the file's order. A `tokenizer` is only needed with a chat template.
 
-    Raises DataError naming file and line for a damaged row, a missing or empty prompt, a duplicate, an empty set.
+    Raises DataError naming file and line for a damaged row, a missing, empty or repeated prompt, and an empty set.
     """
     return list(each_prompt(source, tokenizer, kind))
 
 
 def each_prompt(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS) -> Iterator[Prompt]:
-    """As `load_prompts`, one at a time; what is beyond the source's `max_samples` is checked, and not given."""
+    """The prompts of `load_prompts`, one at a time.
+
+    Rows beyond the source's `max_samples` are checked but not returned.
+    """
     render, count = renderer(source, tokenizer), 0
     seen: dict[bytes, str] = {}
     for where, row in all_rows(source):
@@ -97,7 +103,7 @@ def each_prompt(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = 
 
 
 def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
-    """From a row's prompt field to the policy's text (openrlhf/datasets/prompts_dataset.py, preprocess_data)."""
+    """Renders a row's prompt field as the policy's text (openrlhf/datasets/prompts_dataset.py, preprocess_data)."""
     if source.apply_chat_template:
         if getattr(tokenizer, "chat_template", None) is None:
             raise DataError(
@@ -124,8 +130,8 @@ def begins_with_mark(text: str, tokenizer: Any) -> bool:
 def refuse_lost_mark(text: str, tokenizer: Any) -> None:
     """Raises ConfigError where the tokenizer begins every text with a mark that OpenRLHF would leave out.
 
-    OpenRLHF tokenizes prompts without special tokens (openrlhf/utils/agent.py). A chat template writes the mark itself.
-    A base model has seen it before every text, and evaluation gives it.
+    OpenRLHF tokenizes prompts without special tokens (openrlhf/utils/agent.py). A chat template writes the mark itself,
+    but without one the model would lack a mark that it has seen before every text, and that evaluations give it.
     """
     mark = getattr(tokenizer, "bos_token_id", None)
     if mark is None or begins_with_mark(text, tokenizer) or tokenizer("a")["input_ids"][:1] != [mark]:
@@ -138,7 +144,7 @@ def refuse_lost_mark(text: str, tokenizer: Any) -> None:
 
 
 def template_identity(source: PromptSource, tokenizer: Any = None) -> str:
-    """A short text that is equal exactly when two sources render alike; the chat template enters by its hash."""
+    """A short text that is equal for two sources exactly when they render alike. A chat template enters by its hash."""
     if source.apply_chat_template:
         template = str(getattr(tokenizer, "chat_template", None))
         return f"chat template {hashlib.sha256(template.encode()).hexdigest()[:16]}"
@@ -146,17 +152,18 @@ def template_identity(source: PromptSource, tokenizer: Any = None) -> str:
 
 
 def prompt_set_hash(hashes: Iterable[str]) -> str:
-    """Identity of a set of prompts, whatever their order, from the `text_hash` of each one's text."""
+    """The identity of a set of prompts in any order, from the `text_hash` of each prompt's text."""
     return hashlib.sha256(b"".join(sorted(map(bytes.fromhex, hashes)))).hexdigest()
 
 
 def all_rows(source: PromptSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every row as it is read, unchecked, with its place. Raises DataError where the set cannot be had."""
+    """Every row with its place, unchecked. Raises DataError where the data set cannot be read or downloaded."""
     path = Path(source.dataset)
     if path.suffix == ".jsonl":
         yield from ((f"line {number}", row.model_dump()) for number, row in each_numbered_row(path, AnyRow))
         return
-    # Other formats, folders and hub data sets, by the library OpenRLHF uses (openrlhf/datasets/utils.py).
+    # All other formats, folders and hub data sets are read by the library that OpenRLHF uses
+    # (openrlhf/datasets/utils.py).
     if kind := FORMATS.get(path.suffix.lower()):
         rows = load_dataset(kind, None, "train", None, data_files=source.dataset)
     else:
@@ -187,7 +194,7 @@ def _prompt(
 
 
 def _refuse_pictures(source: PromptSource, where: str, row: Mapping[str, Any], problem: str) -> None:
-    """The host would make another prompt of them (openrlhf/datasets/prompts_dataset.py), which has no vote."""
+    """Raises DataError for pictures. The host would make another prompt (openrlhf/datasets/prompts_dataset.py)."""
     if row.get(source.image_key):
         raise DataError(
             f"{source.dataset}, {where}: {source.image_key!r} has pictures, which are not supported. Remove the "
@@ -201,7 +208,10 @@ def _refuse_pictures(source: PromptSource, where: str, row: Mapping[str, Any], p
 
 
 def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[bytes, str]) -> None:
-    """`seen` has the places of the prompts before it, by the first half of each one's SHA-256."""
+    """Raises DataError where an earlier prompt is the same.
+
+    `seen` has the places of earlier prompts by the first half of their SHA-256.
+    """
     first = seen.setdefault(bytes.fromhex(text_hash(prompt.text)[:32]), prompt.where)
     if first is not prompt.where:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Where each row of a reference artifact is: a table that is made once, and that all processes of a machine share."""
+"""Where each row of a reference artifact is, in a table that is made once and shared by all processes of a machine."""
 
 import fcntl
 import hashlib
@@ -17,20 +17,21 @@ from restrain_openrlhf.data.identity import CACHED_FROM, cache_folder, file_dige
 from restrain_openrlhf.data.jsonl import Line
 from restrain_openrlhf.data.outputs import replacing
 
-# Of what a table holds, and of what is checked as it is made: another number makes tables again.
+# The version of a table's content and of the checks made with it. Another number makes all tables again.
 FORMAT = 1
 HASH_DIGITS = 16
-# Of a row that is read at first.
+# Bytes of a row that are read at first.
 LINE_BYTES = 1 << 13
 
 
 @dataclass(frozen=True, eq=False)
 class RowTable:
-    """Five columns of 64 bits, a place for each row of the artifact.
+    """Five columns of 64-bit numbers, (5, rows of the artifact).
 
-    0: the prompts' keys, ascending; 1 and 2: in their order, where the row begins in the file, in bytes, and its
-    majority's share as a float; 3: the problems' keys, ascending; 4: where their rows begin. A key is the first 64 bits
-    of a SHA-256: 10^6 of them are all different but for a chance of 3e-8, and whoever reads a row compares all of it.
+    Column 0 has the prompts' keys, ascending. In the same order, column 1 has the byte at which the row begins in the
+    file, and column 2 the majority's share as a float. Column 3 has the problems' keys, ascending, and column 4 where
+    their rows begin. A key is the first 64 bits of a SHA-256; among 10^6 of them two are equal with probability 3e-8,
+    and readers of a row compare the whole hash.
     """
 
     columns: NDArray[np.uint64]
@@ -39,11 +40,11 @@ class RowTable:
         return int(self.columns.shape[1])
 
     def of_prompt(self, digest: str) -> list[int]:
-        """Where rows may begin whose prompt has this hash: mostly one, or none."""
+        """The bytes at which rows of a prompt with this hash may begin; mostly there is one, or none."""
         return self._found(0, digest)
 
     def of_problem(self, digest: str) -> list[int]:
-        """As `of_prompt`, of a problem's hash; the last row of the file first."""
+        """The same for the hash of a problem; the last row of the file comes first."""
         return self._found(3, digest)[::-1]
 
     def _found(self, column: int, digest: str) -> list[int]:
@@ -52,7 +53,7 @@ class RowTable:
         return [int(offset) for offset in self.columns[column + 1][first:last]]
 
     def shares(self, digests: Iterable[str]) -> NDArray[np.float64]:
-        """The majority's share of each prompt by its hash; NaN for one without a row."""
+        """The majority's share for each hash of a prompt; NaN for a prompt without a row."""
         wanted = np.fromiter(map(key_of, digests), np.uint64)
         if not len(self):
             return np.full(len(wanted), np.nan)
@@ -62,7 +63,7 @@ class RowTable:
 
 @dataclass(frozen=True, eq=False)
 class TableColumns:
-    """What a table is made of, row by row in the file's order; `numbers` are the lines' own."""
+    """The data of a table, row by row in the file's order; `numbers` are line numbers."""
 
     prompts: "array[int]" = field(default_factory=lambda: array("Q"))
     problems: "array[int]" = field(default_factory=lambda: array("Q"))
@@ -74,7 +75,7 @@ class TableColumns:
         return len(self.prompts)
 
     def add(self, prompt_hash: str, problem_hash: str, line: Line, share: float) -> None:
-        """One row more."""
+        """Add a row."""
         self.prompts.append(key_of(prompt_hash))
         self.problems.append(key_of(problem_hash))
         self.offsets.append(line.offset)
@@ -82,14 +83,14 @@ class TableColumns:
         self.shares.append(share)
 
     def alike(self) -> Iterator[tuple[int, int]]:
-        """Places of two rows whose prompts have one key: the first, and each that has it again, in the file's order."""
+        """Pairs of rows whose prompts have one key: the first row, and each later one, in the file's order."""
         keys = np.array(self.prompts)
         order = np.argsort(keys, kind="stable")
         again = np.sort(order[1:][keys[order[1:]] == keys[order[:-1]]])
         return ((int(np.argmax(keys == keys[place])), int(place)) for place in again)
 
     def table(self) -> RowTable:
-        """Of all rows."""
+        """The table of all rows."""
         prompts, problems, offsets = map(np.array, (self.prompts, self.problems, self.offsets))
         by_prompt, by_problem = np.argsort(prompts, kind="stable"), np.argsort(problems, kind="stable")
         share = np.array(self.shares).view(np.uint64)
@@ -98,22 +99,25 @@ class TableColumns:
 
 
 def key_of(digest: str) -> int:
-    """The first 64 bits of a hash in hex."""
+    """The first 64 bits of a hash in hexadecimal."""
     return int(digest[:HASH_DIGITS], 16)
 
 
 class OpenFile:
-    """A file that is read in several places at once, and stays as it was opened where another takes its place."""
+    """A file that can be read at several places at once.
+
+    It stays the file that was opened if another takes its name.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where it cannot be opened."""
+        """Open the file. Raises OSError where that fails."""
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor)
 
     def line(self, offset: int) -> bytes:
         """The line that begins at this byte."""
         read = b""
-        # As much again as there is, so that a line of many MB is read in few pieces.
+        # Double what has been read, so that a line of many MB takes few reads.
         while part := os.pread(self._descriptor, max(LINE_BYTES, len(read)), offset + len(read)):
             read += part
             if b"\n" in part:
@@ -122,10 +126,10 @@ class OpenFile:
 
 
 def shared_table(artifact: Path, made_with: str, make: Callable[[], RowTable]) -> RowTable:
-    """The artifact's table: mapped from the cache, where one process makes it while others wait for it.
+    """The table of an artifact, mapped from the cache. One process makes it, and others wait for it.
 
-    A table is kept under the artifact's content and `made_with`. A small artifact's is not kept, and without a cache
-    that can be written to each process has its own. Raises what `make` raises.
+    The artifact's content and `made_with` identify a table in the cache. The table of a small artifact is not cached,
+    and where the cache cannot be written, each process makes its own. Raises what `make` raises.
     """
     if artifact.stat().st_size < CACHED_FROM:
         return make()
@@ -155,7 +159,7 @@ def _kept(entry: Path) -> RowTable | None:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """One process of this machine at a time; without a cache, all at the same time."""
+    """Within the block, one process of this machine at a time; all at once where the cache cannot be written."""
     with ExitStack() as held:
         with suppress(OSError):
             lock.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Samples prompts into a file, a row for each: in shards if asked, and from where a killed pass stopped."""
+"""Samples prompts into a file with a row for each; in shards if asked, and from where a killed pass stopped."""
 
 import fcntl
 import json
@@ -22,34 +22,34 @@ from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.row_table import OpenFile
 
 PROMPTS_PER_CHUNK = 64
-# Of rollouts a chunk holds many times what a GPU's engine works on at a time (vLLM: 256 to 1,024), because the engine
-# runs empty at its end; and few enough to lose at a kill.
+# A chunk has many times the rollouts that a GPU's engine works on at a time (vLLM: 256 to 1,024), because the engine
+# runs empty at the end of a chunk; but not so many that losing them to a kill would matter.
 ROLLOUTS_PER_CHUNK = 4096
 
 
 def prompts_per_chunk(n: int, has_gpus: bool) -> int:
-    """How many prompts of n rollouts are sampled at once, and written."""
+    """How many prompts of n rollouts each are sampled and then written at once."""
     return max(1, ROLLOUTS_PER_CHUNK // n) if has_gpus else PROMPTS_PER_CHUNK
 
 
 class Engine(Protocol):
-    """Anything that gives n rollouts per prompt; `RolloutEngine` does."""
+    """Anything that draws n rollouts per prompt, such as `RolloutEngine`."""
 
     def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]: ...
 
 
 class SampledRow(BaseModel, ABC):
-    """What a file keeps of one prompt's rollouts. `key` is the prompt's identity in the file."""
+    """What a file keeps of one prompt's rollouts."""
 
     @classmethod
     @abstractmethod
     def key_of(cls, prompt: Prompt) -> str:
-        """The key that the row of this prompt has."""
+        """The key of this prompt's row, which identifies the prompt in the file."""
 
     @property
     @abstractmethod
     def key(self) -> str:
-        """As `key_of` its prompt."""
+        """The key of this row, equal to `key_of` its prompt."""
 
 
 Row = TypeVar("Row", bound=SampledRow)
@@ -59,7 +59,7 @@ AnyPath = TypeVar("AnyPath", bound=PurePath)
 
 @dataclass(frozen=True)
 class Shard:
-    """Part `index` of `count`: every count-th prompt, so that shards are alike in difficulty."""
+    """Part `index` of `count`: every count-th prompt, so that all shards are about equally difficult."""
 
     index: int
     count: int
@@ -70,13 +70,13 @@ class Shard:
     def path(self, out: AnyPath) -> AnyPath:
         """This shard's file: `ref.shard-0-of-4.jsonl` for `ref.jsonl`, which itself is the file of a single shard.
 
-        Whoever writes, joins or asks for parts, here or on a cluster, has their names from here.
+        All code that writes, joins or looks for parts, here or on a cluster, gets their names from here.
         """
         return out if self.count == 1 else out.with_name(f"{out.stem}.shard-{self.index}-of-{self.count}{out.suffix}")
 
     @staticmethod
     def counts(out: Path) -> set[int]:
-        """How many shards the parts of `out` that are there belong to."""
+        """The numbers of shards that the existing parts of `out` were made with."""
         named = re.compile(rf"{re.escape(out.stem)}\.shard-\d+-of-(\d+){re.escape(out.suffix)}")
         found = [named.fullmatch(path.name) for path in out.parent.glob("*.shard-*")] if out.parent.is_dir() else []
         return {int(match[1]) for match in found if match}
@@ -87,9 +87,9 @@ WHOLE = Shard(0, 1)
 
 @dataclass(frozen=True)
 class SamplingPass:
-    """The prompts (of one shard), how they are sampled, `chunk` at once, and the file that gets a row for each.
+    """The prompts of one shard, and the file that gets a row for each; `chunk` prompts are sampled at once.
 
-    `make` gives the row, of the type `row`, of a prompt and its rollouts.
+    `make` turns a prompt and its rollouts into a row of the type `row`.
     """
 
     prompts: Sequence[Prompt]
@@ -100,10 +100,10 @@ class SamplingPass:
     chunk: int = PROMPTS_PER_CHUNK
 
     def run(self, engine: Callable[[], Engine], on_progress: Callable[[int], None] = lambda _count: None) -> None:
-        """Write a row for each prompt that the file lacks; `engine` is called only if one is needed.
+        """Write a row for each prompt that the file lacks. `engine` is only called if there is such a prompt.
 
-        `on_progress` gets numbers of prompts: those that were done, then each chunk's. Raises the provenance's error
-        where the file holds another pass, RunError where another process is writing it.
+        `on_progress` gets the number of prompts that were done already, then that of each chunk. Raises the
+        provenance's error where the file holds another pass, RunError where another process is writing it.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(self.path) as file:
@@ -117,14 +117,14 @@ class SamplingPass:
                 on_progress(len(chunk))
 
     def is_complete(self) -> bool:
-        """Whether the file has a row for every prompt, so that no engine is needed. Raises as `run`."""
+        """Whether the file has a row for every prompt, so that no engine is needed. Raises what `run` raises."""
         if not self.path.exists():
             return False
         with _locked(self.path):
             return not any(self._chunks(self._done()))
 
     def _done(self) -> set[str]:
-        """Keys of the rows that are there already. The provenance is written before the first of them."""
+        """The keys of existing rows. The provenance is written before the first row."""
         if not self.path.stat().st_size:
             self.provenance.write(self.path)
             return set()
@@ -138,7 +138,7 @@ class SamplingPass:
         return {row.key for row in each_row(self.path, self.row)}
 
     def _chunks(self, done: set[str]) -> Iterator[list[Prompt]]:
-        """Always the same pieces, so that a pass that was stopped batches as one that was not."""
+        """The missing prompts, chunk by chunk. A resumed pass has the same chunks as one that was never stopped."""
         for start in range(0, len(self.prompts), self.chunk):
             chunk = self.prompts[start : start + self.chunk]
             missing = [prompt for prompt in chunk if self.row.key_of(prompt) not in done]
@@ -147,7 +147,10 @@ class SamplingPass:
 
 
 def lines_file(path: Path) -> Path:
-    """A file that lines can be appended to, as `output_file`. Raises DataError for one that is called Parquet, too."""
+    """A file to which lines can be appended; see `output_file`.
+
+    Also raises DataError for the name of a Parquet file.
+    """
     if is_parquet(path):
         raise DataError(f"{path}: a reference is a file of JSON Lines, and not Parquet. Name a .jsonl file.")
     return output_file(path)
@@ -166,7 +169,7 @@ def _locked(path: Path) -> Iterator[IO[str]]:
 
 
 def shared_provenance(parts: Sequence[Path], provenance: type[Made]) -> Made:
-    """That of all parts. Raises the provenance's error where two were sampled in different ways."""
+    """The provenance of all parts. Raises the provenance's error where two parts were sampled in different ways."""
     made = provenance.of(parts[0])
     for part in parts:
         difference = provenance.of(part).difference(made)
@@ -178,7 +181,7 @@ def shared_provenance(parts: Sequence[Path], provenance: type[Made]) -> Made:
 
 
 def each_of_parts(parts: Sequence[Path], row: type[Row]) -> Iterator[Row]:
-    """The rows of all parts, one at a time. Raises DataError where a prompt is in two."""
+    """The rows of all parts, one at a time. Raises DataError where a prompt is in two parts."""
     keys: set[str] = set()
     for part in parts:
         for each in each_row(part, row):
@@ -189,10 +192,13 @@ def each_of_parts(parts: Sequence[Path], row: type[Row]) -> Iterator[Row]:
 
 
 class RowsByKey(Generic[Row]):
-    """The rows of all parts, read when they are asked for: where each one begins is all that is in memory."""
+    """The rows of all parts by their keys.
+
+    Only the places of rows are in memory; a row is read when it is asked for.
+    """
 
     def __init__(self, parts: Sequence[Path], row: type[Row]) -> None:
-        """Reads and checks all rows. Raises DataError as `each_of_parts`."""
+        """Read and check all rows. Raises DataError where a row is damaged, or a prompt is in two parts."""
         self._row, self._files = row, [OpenFile(part) for part in parts]
         self._places: dict[str, int] = {}
         for number, part in enumerate(parts):

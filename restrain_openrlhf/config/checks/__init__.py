@@ -1,4 +1,4 @@
-"""The one gate: all that settings alone can tell, asked before a run is shown, rendered, tried or started."""
+"""The gate of every run: all checks that only need settings, before a run is shown, rendered, tried or started."""
 
 from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check, refused_by_release
 from restrain_openrlhf.config.checks.keys import INPUTS, KEYS, other_size, unfit_plan
@@ -15,9 +15,9 @@ CHECKS: tuple[Check, ...] = (refused_by_release, *CONTRADICTIONS, *KEYS, *LAYOUT
 
 
 def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = None) -> None:
-    """Raises ConfigError for the first reason why OpenRLHF could not run so, or RESTRAIN would not be trained.
+    """Raises ConfigError for the first reason why OpenRLHF could not run, or would not train RESTRAIN.
 
-    It is the same on any machine, but for a GPU's memory, where that is given.
+    The result is the same on every machine, except for the memory of a GPU where `gpu_bytes` is given.
     """
     method = build(config.method)
     for check in CHECKS:
@@ -28,7 +28,7 @@ def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = No
 
 
 def refuse_unattended(flags: Flags) -> None:
-    """Raises ConfigError where a cluster that starts the run again would lose work."""
+    """Raises ConfigError where a cluster that restarts the run would lose work."""
     if int(flags["ckpt.save_steps"]) <= 0 or not flags["ckpt.load_enable"]:
         raise ConfigError(
             "ckpt.save_steps must be above 0 and ckpt.load_enable must be true: otherwise a preempted run would start "

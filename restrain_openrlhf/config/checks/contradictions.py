@@ -1,4 +1,4 @@
-"""OpenRLHF's flags that would silently change RESTRAIN's maths, or stop a run halfway, refused with their reason."""
+"""Refuses flags of OpenRLHF that would silently change RESTRAIN's maths, or stop a run halfway."""
 
 import re
 from collections.abc import Callable
@@ -13,19 +13,19 @@ from restrain_openrlhf.method import Method
 Check = Callable[[Flags, HookConfig, Method], str | None]
 # The ZeRO stage that partitions the weights themselves.
 PARTITIONED_WEIGHTS = 3
-# A prompt and a response of one token each.
+# The tokens of the shortest prompt and response, one each.
 SHORTEST = 2
 
 
 def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str) -> Check:
-    """A check; `{flag}` and `{flag!r}` in its message are their values, as are `{steps}` and `{method}`, a name."""
+    """A check with a message, in which `{flag}`, `{flag!r}`, `{steps}` and `{method}` are replaced by their values."""
 
     def check(flags: Flags, config: HookConfig, method: Method) -> str | None:
         known = {**flags, "steps": config.steps, "method": method.name}
         filled = re.sub(r"\{([\w.]+)(!r)?\}", lambda found: (repr if found[2] else str)(known[found[1]]), message)
         return filled if holds(flags, config, method) else None
 
-    # Every check says what it refuses: the page of refused flags is made of it.
+    # The documentation's page of refused flags is made from the docstrings of checks.
     check.__doc__ = message
     return check
 

@@ -1,4 +1,4 @@
-"""What the method and the configuration's keys ask of each other and of OpenRLHF's flags."""
+"""Checks that the method, the configuration's keys and OpenRLHF's flags go together."""
 
 from restrain_openrlhf.config.blocks import KeepRollouts
 from restrain_openrlhf.config.checks.contradictions import Check, refused_if
@@ -15,7 +15,7 @@ def planned_rollouts(flags: Flags, _config: HookConfig, method: Method) -> str |
 
 
 def other_size(plan: RolloutPlan, n: int) -> str | None:
-    """The reason where a plan gives another number of rollouts to train on than the host's n."""
+    """Why a plan does not go with the host's n, if it trains on another number of rollouts."""
     if plan.trained == n:
         return None
     return (
@@ -26,7 +26,7 @@ def other_size(plan: RolloutPlan, n: int) -> str | None:
 
 
 def unfit_plan(plan: RolloutPlan | None) -> str | None:
-    """The reason where the user's own agent cannot draw the rollouts of a plan."""
+    """Why the user's own agent cannot draw the rollouts of a plan, if it cannot."""
     if plan is None or (isinstance(plan, Independent) and plan.top_k is None):
         return None
     found = "forks responses at single tokens" if isinstance(plan, EntropyTrees) else "reads every token's entropy"
@@ -98,7 +98,7 @@ KEYS: tuple[Check, ...] = (
         "algo.advantage.is_correction_enable is set: it needs the log-probability of every sampled token, which "
         "rollouts drawn by the method (votes, trees) do not have. Remove it.",
     ),
-    # Before the plan's size: a change of that would not help.
+    # This comes before the check of the plan's size, because changing the size would not help.
     agents_plan,
     planned_rollouts,
     penalty_of_all,
@@ -138,7 +138,7 @@ KEYS: tuple[Check, ...] = (
     ),
     uncorrected_rollouts,
 )
-# Asked last: what they find missing is added, and not changed.
+# These come last, because they ask for settings to be added and not to be changed.
 INPUTS: tuple[Check, ...] = (
     refused_if(
         lambda flags, *_: not flags["actor.model_name_or_path"],
@@ -148,7 +148,7 @@ INPUTS: tuple[Check, ...] = (
         lambda flags, *_: not flags["data.prompt_dataset"],
         "data.prompt_dataset is not set. Name the training file or data set.",
     ),
-    # The service has the reference where it scores; only choosing prompts needs it here.
+    # A service that scores has the reference itself; the run then only needs one to select prompts.
     refused_if(
         lambda _flags, config, method: (
             config.reference is None

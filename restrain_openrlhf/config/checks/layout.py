@@ -1,4 +1,4 @@
-"""Layouts that OpenRLHF refuses, or hangs on, only once a cluster is up: refused from the flags alone, before that.
+"""Refuses layouts, from the flags alone, that OpenRLHF refuses or hangs on only once a cluster is running.
 
 The reasons are those of cli/train_ppo_ray.py, trainer/ray/launcher.py and DeepSpeed's batch sizes.
 """
@@ -9,7 +9,7 @@ from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method
 
-# Each of them is about half a minute of a weight sync: docs/operations/scale.md.
+# At either limit a weight sync takes about half a minute (docs/operations/scale.md).
 MOST_ENGINES, MOST_HANDLES = 128, 2**16
 COUNTS = (
     "actor.num_nodes",
@@ -121,7 +121,7 @@ def uneven_steps(flags: Flags, _config: HookConfig, _method: Method) -> str | No
     """A batch does not divide evenly into ranks and micro-batches, or a step's rollouts into batches."""
     layout = GpuLayout.of(flags)
     rollouts, batch, dynamic = rollouts_of_step(flags), flags["train.batch_size"], flags["train.dynamic_batch_enable"]
-    # DeepSpeed's own sum of a batch: micro-batches of every rank, none of them cut.
+    # DeepSpeed requires a batch to consist of whole micro-batches, equally many on every rank.
     piece = layout.ranks if dynamic else layout.ranks * flags["train.micro_batch_size"]
     if batch % piece:
         times = "" if dynamic else f" times train.micro_batch_size {flags['train.micro_batch_size']}"
@@ -171,7 +171,7 @@ LAYOUT: tuple[Check, ...] = (
     other_reference,
     other_engines,
     broken_ranks,
-    # The host turns vllm.enable_sleep off by itself where nothing is colocated.
+    # Where nothing is colocated, the host itself turns vllm.enable_sleep off.
     refused_if(
         lambda flags, *_: flags["train.async_enable"] and flags["train.colocate_all"] and flags["vllm.enable_sleep"],
         "vllm.enable_sleep and train.async_enable are set: engines that draw while the policy trains cannot sleep. "
@@ -187,7 +187,7 @@ LAYOUT: tuple[Check, ...] = (
         "{rollout.batch_size}: rollouts that wait for a later step are in no checkpoint, and a resumed run would never "
         "train on their prompts. Leave rollout.vllm_generate_batch_size out, or lower it to rollout.batch_size.",
     ),
-    # A step takes what was drawn at once (trainer/ppo_utils/samples_generator.py, generate_samples).
+    # A step takes the prompts that were drawn at once (trainer/ppo_utils/samples_generator.py, generate_samples).
     refused_if(
         lambda flags, *_: prompts_drawn(flags) < flags["rollout.batch_size"],
         "rollout.vllm_generate_batch_size is {rollout.vllm_generate_batch_size}, below rollout.batch_size "
@@ -195,7 +195,7 @@ LAYOUT: tuple[Check, ...] = (
         "prompts, and its optimizer steps and schedule are counted for {rollout.batch_size}. Leave "
         "rollout.vllm_generate_batch_size out, or lower rollout.batch_size to it.",
     ),
-    # DeepSpeed's optimizers of ZeRO 1 to 3 alone can move their states (offload_states).
+    # Only DeepSpeed's optimizers of ZeRO 1 to 3 can move their states off the GPU (offload_states).
     refused_if(
         lambda flags, *_: flags["ds.enable_sleep"] and flags["ds.zero_stage"] == 0 and not flags["ds.adam_offload"],
         "ds.enable_sleep is set with ds.zero_stage 0, whose states stay on the GPU. Set ds.zero_stage to 2 or 3.",

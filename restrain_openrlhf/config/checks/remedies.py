@@ -1,4 +1,4 @@
-"""The smallest change of flags under which a refusal is gone, found by trying what its reason says to do."""
+"""Finds the smallest change of flags that removes a refusal, by trying what the refusal's reason says to do."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,18 +10,19 @@ from restrain_openrlhf.config.host_flags import Flags, host_parser
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method
 
-# From here on a reason says what to do.
+# The part of a reason that says what to do.
 _REMEDY = re.compile(r"\b(?:Set|Remove|Leave|Raise|Lower)\b.*", re.DOTALL)
 _NAME = re.compile(r"\w+(?:\.\w+)+")
-# A reason that leaves the choice to the user: nobody else makes it.
+# A reason with these words leaves the choice to the user, so no change is tried.
 _CHOICE = "one of"
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why flags are refused, and the flags to change (dotted names) so that they are not; it holds after those before.
+    """Why flags are refused, and the change of flags (dotted names) that removes the reason.
 
-    A flag's new value is its default where it is to be left out. No change: the user has to decide.
+    The change is on top of those of earlier refusals. A flag that should be left out gets its default. Without a
+    change, the user has to decide.
     """
 
     check: Check
@@ -30,25 +31,25 @@ class Refusal:
 
 
 def refusals(checks: Sequence[Check], config: HookConfig, flags: Flags, method: Method) -> list[Refusal]:
-    """What the checks refuse, in their order. No change makes a check refuse that did not before."""
+    """The refusals of the checks, in order. No change makes another check refuse."""
     now, found = dict(flags), list[Refusal]()
     for check in checks:
         if _counts(check, now, config, method) and (reason := check(now, config, method)):
             found.append(Refusal(check, reason, _change(reason, check, checks, config, now, method)))
             now |= found[-1].change
-    # What a later change has mended needs none of its own.
+    # Leave out a refusal without a change that a later change has removed.
     return [each for each in found if each.change or each.check(now, config, method)]
 
 
 def _counts(check: Check, flags: Flags, config: HookConfig, method: Method) -> bool:
-    """Whether the check can be asked: those of a layout count with sizes, which may be missing."""
+    """Whether the check can be called. Checks of a layout compute with sizes, which may be missing."""
     return check not in LAYOUT or check is missing_counts or not missing_counts(flags, config, method)
 
 
 def _change(
     reason: str, check: Check, checks: Sequence[Check], config: HookConfig, now: Flags, method: Method
 ) -> Flags:
-    """Of the changes that the reason tells, the first under which this check refuses no more, and the fewest others."""
+    """Of the changes that the reason suggests, one that removes this refusal and leaves the fewest others."""
 
     def refusing(flags: Flags) -> set[Check]:
         asked = (each for each in checks if _counts(each, flags, config, method))
@@ -61,7 +62,7 @@ def _change(
 
 
 def _told(reason: str, now: Flags) -> Iterator[Flags]:
-    """Each flag as the reason says, in its order, and all of them at once; then a switch turned, or a flag left out."""
+    """The changes that a reason suggests: each flag alone, all of them, then switches turned and flags left out."""
     remedy = found[0] if (found := _REMEDY.search(reason)) else _CHOICE
     if _CHOICE in remedy:
         return
@@ -75,7 +76,7 @@ def _told(reason: str, now: Flags) -> Iterator[Flags]:
 
 
 def _values(name: str, remedy: str, is_subject: bool) -> Iterator[object]:
-    """What the remedy sets the flag to: a number, a word, or on. `it` is the flag that the reason is about."""
+    """The values that the remedy gives a flag: numbers, words, or on. `it` is the flag that the reason is about."""
     called = rf"(?:{re.escape(name)}{'|it|the paper uses' if is_subject else ''})"
     action = host_parser()._option_string_actions[f"--{name}"]
     words = re.findall(rf"\b{called}(?: to)? ([\w.+-]*\w)", remedy)

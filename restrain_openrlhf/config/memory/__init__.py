@@ -1,4 +1,4 @@
-"""How much memory a layout needs: arithmetic on OpenRLHF's flags and a model's shape, to be checked by hand."""
+"""How much memory a layout needs: arithmetic on OpenRLHF's flags and a model's shape that can be checked by hand."""
 
 from restrain_openrlhf.config.memory.estimate import CONTEXT, estimate, why_it_cannot_fit
 from restrain_openrlhf.config.memory.lines import GIB, TRAINING, Phase

@@ -1,4 +1,4 @@
-"""A run's memory: every line of every phase on a GPU, the host's memory, the disk, and what certainly cannot fit."""
+"""The memory of a run, line by line: on a GPU in each phase, on the host, on disk; and what certainly cannot fit."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError, s
 BF16, FP32 = 2, 4
 # fp32 master weights and Adam's two moments.
 ADAM = 12
-# Adam on the host: its 12 bytes, the fp32 gradient, and a bf16 buffer for weights; from ZeRO 2 on one for accumulating
-# too (deepspeed/runtime/zero/stage_1_and_2.py).
+# Adam on the host: its 12 bytes, the fp32 gradient, and a bf16 buffer for weights; from ZeRO 2 on also a buffer for
+# accumulating (deepspeed/runtime/zero/stage_1_and_2.py).
 OFFLOADED = ADAM + 4 + 2
 ACCUMULATED_THERE = 2
 # The gradient's copy in one flat bf16 tensor and in fp32 (deepspeed/runtime/zero/stage_1_and_2.py, step).
@@ -29,24 +29,24 @@ STEP_COPIES = 2 + 4
 REDUCE_BUCKET = 500_000_000
 MOST_LIVE = 1_000_000_000
 ZERO_2 = 2
-# Bytes a logit. Actor.forward makes an fp32 copy of the bf16 logits, which go then (openrlhf/models/actor.py).
+# Bytes per logit. Actor.forward makes an fp32 copy of the bf16 logits, then drops these (openrlhf/models/actor.py).
 FORWARD = 2 + 4
-# Backward (hook/fixes/log_probs.py): the fp32 logits, over which their gradient is written, and the gradient in bf16.
+# In the backward pass (hook/fixes/log_probs.py): the fp32 logits, overwritten by their gradient, and its bf16 copy.
 BACKWARD = 4 + 2
-# Dividing by a temperature makes the fp32 gradient anew.
+# With a temperature other than 1 there is a second fp32 tensor, because dividing copies the gradient.
 TEMPERED = 4 + 4 + 2
-# The entropy's gradient in the loss: the logits stay, and each term has an fp32 gradient, at any temperature.
+# With the entropy in the loss the logits stay, and each of the two terms has an fp32 gradient, at any temperature.
 WITH_ENTROPY = 4 + 4 + 4
-# A sliding window's mask: booleans (transformers/masking_utils.py), and torch's own copy in bf16 as it attends.
+# The mask of a sliding window: booleans (transformers/masking_utils.py), and torch's bf16 copy during attention.
 MASK = 1 + 2
-# Assumed, not worked out: what a process has on a GPU before its first tensor, and vLLM's graphs and workspace asleep.
+# Assumed, not computed: what a process has on a GPU before its first tensor, and vLLM's graphs and workspace asleep.
 CONTEXT = 6 * GIB // 10
 ASLEEP = GIB
 
 
 @dataclass(frozen=True)
 class CacheRoom:
-    """Tokens whose keys and values an engine's share of its GPUs holds, and the rollouts that it is given at once."""
+    """The tokens whose keys and values fit into an engine's cache, and the rollouts that it is given at once."""
 
     tokens: int
     rollouts: int
@@ -56,7 +56,7 @@ class CacheRoom:
 class MemoryEstimate:
     """Bytes per GPU by phase (`lines`), per node (`host`), and in the run's folder (`disk`).
 
-    `gpu_bytes` is the GPU's memory, None where it is not known, and then so is `cache`.
+    `gpu_bytes` is the GPU's memory. It is None where that is unknown, and then `cache` is None, too.
     """
 
     lines: tuple[MemoryLine, ...]
@@ -73,19 +73,19 @@ class MemoryEstimate:
 
     @property
     def peak(self) -> tuple[Phase, int]:
-        """The phase that needs most, and its bytes."""
+        """The phase that needs the most memory, and its bytes."""
         return max(self.peak_bytes.items(), key=lambda entry: entry[1])
 
     @property
     def certain(self) -> tuple[Phase, int]:
-        """The phase that certainly needs most, and its bytes."""
+        """The phase with the most memory that is certain, and these bytes."""
         return max(self.certain_bytes.items(), key=lambda entry: entry[1])
 
 
 def estimate(flags: Flags, shape: ModelShape, gpu_bytes: int | None = None) -> MemoryEstimate:
-    """The memory of a run with these flags (dotted names, as OpenRLHF's parser gives them).
+    """The memory of a run with these flags (dotted names, parsed).
 
-    Raises NoEstimateError for flags whose memory is not worked out.
+    Raises NoEstimateError for flags that the arithmetic does not cover.
     """
     held = Held.by(flags, shape)
     lines = (
@@ -107,7 +107,7 @@ def _sums(lines: Iterable[MemoryLine]) -> dict[Phase, int]:
 
 
 def _policy(held: Held) -> Iterator[MemoryLine]:
-    """Parameters, gradients and Adam's states, as DeepSpeed's ZeRO stages divide them."""
+    """Parameters, gradients and Adam's states, divided among GPUs by DeepSpeed's ZeRO stage."""
     policy, lora = held.layout.policy, held.lora_rank
     parameters = held.shape.parameters + (held.trained if lora else 0)
     formula = product(parameters, BF16, divisor=policy if held.stage == ZERO_3 else 1)
@@ -123,10 +123,10 @@ def _policy(held: Held) -> Iterator[MemoryLine]:
 
 
 def _gradients(held: Held) -> Iterator[MemoryLine]:
-    """Their sum over micro-batches and, under ZeRO 2, those of one micro-batch beside it.
+    """The sum of gradients over micro-batches and, under ZeRO 2, also the gradients of one micro-batch.
 
-    (runtime/zero/stage_1_and_2.py, independent_gradient_partition_epilogue.) With Adam on the host they are there from
-    ZeRO 2 on.
+    The source is runtime/zero/stage_1_and_2.py, independent_gradient_partition_epilogue. With Adam on the host,
+    gradients are there as well from ZeRO 2 on.
     """
     if held.flags["ds.adam_offload"] and held.stage >= ZERO_2:
         return
@@ -147,7 +147,7 @@ def _optimizer(held: Held) -> Iterator[MemoryLine]:
     shards = held.layout.policy if held.stage else 1
     phases = TRAINING if held.flags["ds.enable_sleep"] else held.policy_phases
     yield MemoryLine("fp32 master weights and Adam", *product(held.trained, ADAM, divisor=shards), phases, True)
-    # A sum in fp32 is flattened into what the optimizer reads.
+    # A sum in fp32 only needs to be flattened for the optimizer.
     copies = FP32 if held.gradient_bytes == FP32 else STEP_COPIES
     formula = product(held.trained, copies, divisor=shards)
     yield MemoryLine("gradients' flat and fp32 copies", *formula, (Phase.STEP,))
@@ -161,7 +161,7 @@ def _reference(held: Held) -> Iterator[MemoryLine]:
 
 
 def _batch(held: Held) -> Iterator[MemoryLine]:
-    """Logits, as often as OpenRLHF's log-probabilities copy them, and activations of a micro-batch."""
+    """Logits, with all copies that OpenRLHF's log-probabilities make, and activations of a micro-batch."""
     shape, experience, train = held.shape, held.tokens("rollout"), held.tokens("train")
     forward = (Phase.EXPERIENCE, *_apart(held))
     yield MemoryLine("logits, forward (bf16, fp32)", *product(*experience, shape.vocab_size, FORWARD), forward)
@@ -169,7 +169,7 @@ def _batch(held: Held) -> Iterator[MemoryLine]:
     yield MemoryLine("one layer, forward (6 × inner + 4 × hidden)", *product(*experience, width), forward)
     formula = product(*train, shape.vocab_size, bytes_of_a_logit(held.flags))
     yield MemoryLine("logits, backward (fp32, gradient, bf16)", *formula, (Phase.BACKWARD,))
-    # What one layer keeps of a token for its backward pass: norms in fp32, attention and MLP in bf16.
+    # Bytes that one layer keeps per token for its backward pass: norms in fp32, attention and MLP in bf16.
     kept, layers = "16 × hidden + 6 × (q + kv) + 8 × inner", shape.num_hidden_layers
     width = 16 * shape.hidden_size + 6 * (shape.q_size + shape.kv_size) + 8 * shape.intermediate_size
     if held.flags["actor.gradient_checkpointing_enable"]:
@@ -181,16 +181,17 @@ def _batch(held: Held) -> Iterator[MemoryLine]:
 
 
 def bytes_of_a_logit(flags: Flags) -> int:
-    """In the backward pass. The entropy is in the loss where its coefficient is not 0."""
+    """Bytes per logit in the backward pass. The entropy is in the loss if its coefficient is not 0."""
     if flags["actor.entropy_coef"]:
         return WITH_ENTROPY
     return BACKWARD if flags["rollout.temperature"] == 1 else TEMPERED
 
 
 def _masks(held: Held) -> Iterator[MemoryLine]:
-    """Of attention with a sliding window, where a padded sequence is as long as the window.
+    """The attention masks of a sliding window, where a padded sequence can be as long as the window.
 
-    Without one, a batch that is padded on the right needs none (hook/fixes/right_padding.py); nor does a packed one.
+    Without a window, batches that are padded on the right need no mask (hook/fixes/right_padding.py), nor do packed
+    batches.
     """
     window, longest = held.shape.sliding_window, int(held.flags["data.max_len"])
     packed = held.flags["ds.packing_samples"] or held.flags["train.dynamic_batch_enable"]
@@ -202,12 +203,12 @@ def _masks(held: Held) -> Iterator[MemoryLine]:
 
 
 def _apart(held: Held) -> tuple[Phase, ...]:
-    """The reference policy's forward pass, where it is on GPUs of its own."""
+    """The phase of the reference policy's forward pass, if it has its own GPUs."""
     return (Phase.REFERENCE,) if held.has_reference and not held.layout.reference_shares else ()
 
 
 def _engine(held: Held, gpu_bytes: int | None) -> Iterator[MemoryLine]:
-    """vLLM: `gpu_memory_utilization` of the GPU; where that is not known (None), only its least; and asleep."""
+    """vLLM's share of the GPU by `gpu_memory_utilization`, or its minimum if `gpu_bytes` is None; and vLLM asleep."""
     layout, shape = held.layout, held.shape
     if not layout.engines:
         return
@@ -229,7 +230,7 @@ def _engine(held: Held, gpu_bytes: int | None) -> Iterator[MemoryLine]:
 
 
 def _token(held: Held) -> int:
-    """Bytes of one token's keys and values on one of an engine's GPUs; a head is never split."""
+    """Bytes of one token's keys and values on one of an engine's GPUs. A head is never split."""
     heads = -(-held.shape.num_key_value_heads // held.layout.gpus_per_engine)
     return 2 * held.shape.num_hidden_layers * heads * held.shape.head_dim * BF16
 
@@ -244,7 +245,7 @@ def _cache(held: Held, gpu_bytes: int | None) -> CacheRoom | None:
 
 
 def _contexts(held: Held) -> Iterator[MemoryLine]:
-    """CUDA's own memory, for each process that has a context on a GPU; vLLM counts its own within its share."""
+    """The memory of CUDA contexts, one for each process on a GPU; that of vLLM is part of vLLM's share."""
     shares = held.layout.reference_shares
     own = 1 + (held.has_reference and shares) + held.layout.engines_share
     text = f"{own} × 0.6 GiB" if own > 1 else "0.6 GiB"
@@ -254,7 +255,7 @@ def _contexts(held: Held) -> Iterator[MemoryLine]:
 
 
 def _host(held: Held) -> Iterator[MemoryLine]:
-    """Per node, beside what every process needs to load the model and to hold a batch of rollouts."""
+    """Main memory per node, besides what processes need to load the model and to hold a batch of rollouts."""
     nodes, parameters = held.layout.nodes, held.shape.parameters
     if held.flags["ds.adam_offload"]:
         each = OFFLOADED + (ACCUMULATED_THERE if held.stage >= ZERO_2 else 0)
@@ -268,7 +269,7 @@ def _host(held: Held) -> Iterator[MemoryLine]:
 
 
 def _disk(held: Held) -> Iterator[MemoryLine]:
-    """The run's folder at its largest: checkpoints (with LoRA of the adapter alone), and what is trained at the end."""
+    """The run's folder at its largest: checkpoints (with LoRA only of the adapter), and the final model or adapter."""
     text, size = product(held.trained, BF16 + ADAM)
     yield MemoryLine("one checkpoint", text, size)
     yield MemoryLine("checkpoints kept (ckpt.max_num)", *product(int(held.flags["ckpt.max_num"]), size))
@@ -276,9 +277,9 @@ def _disk(held: Held) -> Iterator[MemoryLine]:
 
 
 def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
-    """The reason, where what is certain does not fit. Activations, logits and the like never refuse a run.
+    """Why a run cannot fit, if the memory that is certain does not; activations, logits and the like refuse nothing.
 
-    None too where the GPU's memory (`gpu_bytes`) or the model's shape is not known.
+    Also None where the GPU's memory (`gpu_bytes`) or the model's shape is unknown.
     """
     if gpu_bytes is None:
         return None

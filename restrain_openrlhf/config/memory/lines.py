@@ -1,4 +1,4 @@
-"""What a memory table is made of: phases, lines with their formula, and what the lines are counted from."""
+"""The parts of a memory estimate: phases, lines with their formula, and the facts that lines are computed from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError
 
 GIB = 2**30
-# Flags that change the arithmetic in ways that are not worked out here, and the values that do not.
+# Flags that change the arithmetic in ways that are not covered here, and the values that are covered.
 NOT_COVERED: Mapping[str, tuple[object, ...]] = {
     "ds.tensor_parallel_size": (1,),
     "ds.ring_attn_size": (1,),
@@ -24,7 +24,7 @@ ZERO_3 = 3
 
 
 class Phase(StrEnum):
-    """A stretch of one training step that has a peak of its own, on one kind of GPU."""
+    """A part of a training step that has its own peak of memory, on one kind of GPU."""
 
     GENERATION = "generation"
     REFERENCE = "reference"
@@ -39,7 +39,7 @@ TRAINING = (Phase.BACKWARD, Phase.STEP)
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """`bytes` on each GPU of the phases. `certain`: held whatever the batch; else an estimate."""
+    """`bytes` that each GPU holds in the phases. `certain` bytes do not depend on the batch; others are estimates."""
 
     name: str
     formula: str
@@ -49,7 +49,7 @@ class MemoryLine:
 
 
 def product(*factors: int, divisor: int = 1) -> tuple[str, int]:
-    """The formula `a × b / d`, and its value rounded up."""
+    """The formula `a × b / d` as text, and its value rounded up."""
     value = 1
     for factor in factors:
         value *= factor
@@ -59,7 +59,7 @@ def product(*factors: int, divisor: int = 1) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Held:
-    """A model trained with these flags on this layout, as far as memory depends on them."""
+    """The facts about model, flags and layout on which the memory depends."""
 
     flags: Flags
     shape: ModelShape
@@ -67,7 +67,7 @@ class Held:
 
     @classmethod
     def by(cls, flags: Flags, shape: ModelShape) -> Self:
-        """Of OpenRLHF's parsed flags. Raises NoEstimateError naming a flag that is not covered."""
+        """From OpenRLHF's parsed flags. Raises NoEstimateError naming a flag that is not covered."""
         for name, values in NOT_COVERED.items():
             if flags[name] not in values:
                 raise NoEstimateError(f"The memory of {name} = {flags[name]!r} is not worked out. Use {values[0]!r}.")
@@ -77,32 +77,32 @@ class Held:
 
     @property
     def stage(self) -> int:
-        """ZeRO's."""
+        """The ZeRO stage."""
         return int(self.flags["ds.zero_stage"])
 
     @property
     def engines_sleep(self) -> bool:
-        """Whether vLLM leaves the policy's GPUs while it trains."""
+        """Whether vLLM frees the policy's GPUs while the policy trains."""
         return bool(self.flags["vllm.enable_sleep"]) and self.layout.engines_share
 
     @property
     def has_reference(self) -> bool:
-        """With LoRA the base with its adapter off is the reference policy, and no second copy is loaded."""
+        """Whether a reference policy is loaded. With LoRA it is the policy with its adapter off, and no second copy."""
         return self.layout.reference > 0 and not self.lora_rank
 
     @property
     def reference_on_the_host(self) -> bool:
-        """OpenRLHF's offload has an effect with ZeRO 3 alone (deepspeed_utils.py, get_eval_ds_config)."""
+        """Whether the reference is offloaded, which only works with ZeRO 3 (deepspeed_utils.py, get_eval_ds_config)."""
         return self.has_reference and bool(self.flags["ref.offload"]) and self.stage == ZERO_3
 
     @property
     def gradient_bytes(self) -> int:
-        """Of one parameter in the sum over micro-batches."""
+        """Bytes of one parameter's gradient in the sum over micro-batches."""
         return 4 if self.flags["ds.grad_accum_dtype"] == "fp32" else 2
 
     @property
     def has_micro_batches(self) -> bool:
-        """Whether an optimizer step adds up several; under dynamic batching it is taken for granted."""
+        """Whether an optimizer step may have several micro-batches, as it always may under dynamic batching."""
         each = int(self.flags["train.micro_batch_size"]) * max(self.layout.policy, 1)
         return bool(self.flags["train.dynamic_batch_enable"]) or int(self.flags["train.batch_size"]) > each
 
@@ -114,13 +114,13 @@ class Held:
 
     @property
     def reference_phases(self) -> tuple[Phase, ...]:
-        """The phases on the reference policy's GPUs; on shared ones its forward pass is part of the experience."""
+        """The phases on the reference policy's GPUs. On shared GPUs its forward pass is part of the experience."""
         return self.policy_phases if self.layout.reference_shares else (Phase.REFERENCE,)
 
     def tokens(self, kind: str) -> tuple[int, ...]:
-        """The factors of a micro-batch's tokens: (sequences, longest), or the token budget of dynamic batching.
+        """The factors of a micro-batch's tokens: (sequences, longest), or (token budget,) with dynamic batching.
 
-        `kind` is `train` or `rollout`. A sequence that is longer than the budget makes a micro-batch of its own
+        `kind` is `train` or `rollout`. A sequence that is longer than the budget is a micro-batch by itself
         (openrlhf/utils/seqlen_balancing.py).
         """
         longest = int(self.flags["data.max_len"])
@@ -131,14 +131,14 @@ class Held:
 
     @property
     def lora_rank(self) -> int:
-        """0 without an adapter."""
+        """The rank of the LoRA adapter; 0 without one."""
         return int(self.flags["ds.lora.rank"])
 
     @property
     def trained(self) -> int:
-        """Parameters that have gradients: all, or LoRA's two matrices beside each of its targets.
+        """The number of parameters with gradients: all, or the two LoRA matrices of each target.
 
-        PEFT's all-linear is every matrix of a layer and not the output head.
+        PEFT's all-linear means all matrices of the layers, without the output head.
         """
         if not self.lora_rank:
             return self.shape.parameters

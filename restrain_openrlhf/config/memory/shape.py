@@ -1,4 +1,4 @@
-"""A dense decoder's shape: from its config.json where that is at hand, else from what comes with the package."""
+"""The shape of a dense decoder, from its config.json if there is one, else from the package's own list."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from restrain_openrlhf.errors import ConfigError
 
 SHAPES = Path(__file__).with_name("shapes.yaml")
-# Of one block each: attention and a gated MLP, whatever the type calls them.
+# Model types whose layers are all alike: attention and a gated MLP.
 DENSE = ("llama", "mistral", "qwen2", "qwen3")
 HOW = (
     "Give the model's config.json with --model-config FILE, or name a folder that holds it. Covered are dense models "
@@ -21,11 +21,11 @@ HOW = (
 
 
 class NoEstimateError(ConfigError):
-    """Nothing here says what shape a model has, or the arithmetic does not cover the model or the flags."""
+    """The shape of a model is unknown, or the arithmetic does not cover the model or the flags."""
 
 
 class ModelShape(BaseModel):
-    """The entries of a Hugging Face config.json that decide how large a dense decoder is."""
+    """The entries of a Hugging Face config.json that determine the size of a dense decoder."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -43,17 +43,17 @@ class ModelShape(BaseModel):
 
     @property
     def q_size(self) -> int:
-        """Width of all query heads."""
+        """The width of all query heads together."""
         return self.num_attention_heads * self.head_dim
 
     @property
     def kv_size(self) -> int:
-        """Width of all key heads, and of all value heads."""
+        """The width of all key heads together, which is also that of all value heads."""
         return self.num_key_value_heads * self.head_dim
 
     @property
     def projections(self) -> Mapping[str, tuple[int, int]]:
-        """A layer's weight matrices by their Hugging Face name: (inputs, outputs)."""
+        """The weight matrices of a layer by their Hugging Face names, as (inputs, outputs)."""
         hidden, inner, q, kv = self.hidden_size, self.intermediate_size, self.q_size, self.kv_size
         return {
             "q_proj": (hidden, q),
@@ -67,12 +67,12 @@ class ModelShape(BaseModel):
 
     @property
     def embedding(self) -> int:
-        """Parameters of the embedding, the largest tensor."""
+        """The number of parameters of the embedding, which is the largest tensor."""
         return self.vocab_size * self.hidden_size
 
     @property
     def parameters(self) -> int:
-        """All parameters; a tied output head counts once."""
+        """The number of all parameters. A tied output head counts once."""
         heads = 1 if self.tie_word_embeddings else 2
         return heads * self.embedding + self.num_hidden_layers * self._layer + self.hidden_size
 
@@ -87,9 +87,9 @@ class ModelShape(BaseModel):
 
 
 def shape_of(model: str, config: Path | None = None) -> ModelShape:
-    """The shape of a hub id or folder; nothing is fetched. `config`, a config.json, goes before everything else.
+    """The shape of a model (hub id or folder). Nothing is downloaded. `config`, a config.json, has precedence.
 
-    Raises NoEstimateError where nothing here says it, and for a model that is no dense decoder.
+    Raises NoEstimateError where the shape is not known here, and for a model that is not a dense decoder.
     """
     path = config or Path(model) / "config.json"
     if config is None and not path.is_file():
@@ -101,13 +101,13 @@ def shape_of(model: str, config: Path | None = None) -> ModelShape:
 
 @cache
 def shipped() -> Mapping[str, ModelShape]:
-    """The models that presets name."""
+    """The shapes of the models that presets name."""
     entries = yaml.safe_load(SHAPES.read_text(encoding="utf-8"))
     return {name: ModelShape.model_validate(entry) for name, entry in entries.items()}
 
 
 def _read(path: Path) -> ModelShape:
-    """The shape that a config.json has. Raises NoEstimateError for what is not covered."""
+    """The shape in a config.json. Raises NoEstimateError for a model that is not covered."""
     try:
         written = json.loads(path.read_bytes())
         given = {key: value for key, value in written.items() if value is not None}
@@ -141,11 +141,11 @@ def _window(written: Mapping[str, Any]) -> Any:
 
 
 def _in_the_hubs_cache(model: str) -> Path:
-    """The config.json that an earlier download left. Raises NoEstimateError where there is none."""
+    """The config.json in the hub's cache, from an earlier download. Raises NoEstimateError where there is none."""
     try:
         from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not in a plain installation
 
-        # ValueError: no name of a model on the hub.
+        # It raises ValueError for a text that cannot be a hub id.
         if isinstance(found := try_to_load_from_cache(model, "config.json"), str):
             return Path(found)
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-"""An estimate as Markdown tables, which a terminal shows as well."""
+"""Renders an estimate as Markdown tables, which are also readable on a terminal."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ NUMBERS = 2
 
 
 def as_markdown(found: MemoryEstimate) -> str:
-    """Every line with its formula and its GiB in each phase, the peaks, the host, the disk."""
+    """All lines with their formulas and their GiB in each phase, the peaks, the host and the disk."""
     phases, certain = tuple(found.peak_bytes), found.certain_bytes
     rows = [
         ("held on each GPU", "bytes", *(phase.value for phase in phases)),
@@ -25,7 +25,7 @@ def as_markdown(found: MemoryEstimate) -> str:
 
 
 def verdict(found: MemoryEstimate) -> str:
-    """The peak, and the GPU's memory where it is known."""
+    """A sentence about the peak, and the GPU's memory if that is known."""
     phase, needed = found.peak
     peak = f"Peak: {_gib(needed)} GiB, {phase.value}"
     if found.gpu_bytes is None:
@@ -36,7 +36,7 @@ def verdict(found: MemoryEstimate) -> str:
 
 
 def cache(room: CacheRoom) -> str:
-    """What limits how many rollouts an engine draws at the same time; the others wait."""
+    """A sentence about the cache, which limits how many rollouts an engine draws at the same time; the others wait."""
     return (
         f"An engine's cache has at most {room.tokens:,} tokens: {room.tokens // room.rollouts:,} for each of "
         f"{room.rollouts} rollouts at once."
@@ -56,7 +56,7 @@ def _gib(size: int) -> str:
 
 
 def _aligned(rows: Sequence[Row]) -> str:
-    """Text to the left, and numbers, which begin in the third column, to the right."""
+    """A Markdown table with text aligned left, and numbers, from the third column on, aligned right."""
     width = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = "<" * NUMBERS + ">" * (len(width) - NUMBERS)
     rule = [f"{'-' if side == '<' else ':':-{side}{size}}" for side, size in zip(sides, width, strict=True)]

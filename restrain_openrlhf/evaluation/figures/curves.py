@@ -1,4 +1,4 @@
-"""Figures of runs: training curves, votes and speed, and how reliable majorities are."""
+"""Draws figures of runs: training curves, votes and speed, and how reliable majorities are."""
 
 import gc
 import math
@@ -22,7 +22,7 @@ from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, each_s
 
 @dataclass(frozen=True)
 class Panel:
-    """One small plot: a title and the value of one step's row (None: not drawn, NaN: marked)."""
+    """One small plot: its title, and its value for a step's row (None is not drawn, and NaN is marked)."""
 
     title: str
     value: Callable[[StepRow], float | None]
@@ -65,10 +65,10 @@ ALL = (*TRAINING, *VOTES, *SPEED)
 
 @dataclass(frozen=True)
 class RunCurves:
-    """What is drawn of one run, under the name that the legend shows.
+    """The curves of one run, and the run's name in legends.
 
-    `steps` are all steps; `curves` has the steps and the values of each panel by its title; `sizes` has the share of
-    groups by the size of their majority, flat, step by step.
+    `steps` has all steps. `curves` has each panel's steps and values by the panel's title. `sizes` has, for all steps
+    in turn, the share of groups with each size of the majority.
     """
 
     name: str
@@ -77,13 +77,8 @@ class RunCurves:
     sizes: "array[float]"
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        rows: Iterable[StepRow],
-        panels: Sequence[Panel] = (*TRAINING, *VOTES, *SPEED),
-    ) -> Self:
-        """Of a run's rows, of which no more is kept than the numbers that the panels show."""
+    def of(cls, name: str, rows: Iterable[StepRow], panels: Sequence[Panel] = ALL) -> Self:
+        """The curves of a run's rows. Only the numbers that the panels show are kept in memory."""
         curves = {panel.title: (array("q"), array("d")) for panel in panels}
         run = cls(name, array("q"), curves, array("f"))
         values = {panel.title: panel.value for panel in panels}
@@ -97,14 +92,17 @@ class RunCurves:
         return run
 
     def lost(self, panel: Panel) -> list[int]:
-        """Steps whose number was not finite: a line has a gap there, and one of them alone would not be seen."""
+        """The steps whose number was not finite.
+
+        The line has a gap there, which would be invisible for a single step.
+        """
         return [step for step, value in zip(*self.curves[panel.title], strict=True) if math.isnan(value)]
 
 
 def distinct_names(runs: Sequence[Path]) -> list[str]:
-    """What tells each run's folder from the others: its path without the parts that all of them begin or end with.
+    """The runs' paths without the parts with which all of them begin or end.
 
-    A single run has its folder's name.
+    The name of a single run is that of its folder.
     """
     parts = [run.resolve().parts for run in runs]
     if len(set(parts)) == 1:
@@ -118,7 +116,7 @@ def distinct_names(runs: Sequence[Path]) -> list[str]:
 
 
 def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
-    """A run's curves under a name, by default its folder's. Raises DataError where it has no metrics yet."""
+    """The curves of a run, by default with its folder's name. Raises DataError where it has no metrics yet."""
     run = RunCurves.of(name or run_dir.name, each_step(run_dir / "metrics.jsonl"))
     if not run.steps:
         raise DataError(f"{run_dir}: has no metrics.jsonl with a finished step. Give the folder of a run.")
@@ -126,7 +124,7 @@ def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
 
 
 def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
-    """One small plot per panel, one line per run."""
+    """A figure with one small plot per panel, and one line per run."""
     figure = Figure(figsize=(11, 6), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
         for run in runs:
@@ -152,7 +150,7 @@ def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
 
 
 def draw_majority_sizes(run: RunCurves) -> Figure:
-    """Share of groups by the size of their majority (vertical), step by step (horizontal)."""
+    """A figure of the share of groups by the size of their majority (vertical) and the step (horizontal)."""
     shares = np.frombuffer(run.sizes, dtype=np.float32).reshape(len(run.steps), -1)
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
@@ -164,20 +162,23 @@ def draw_majority_sizes(run: RunCurves) -> Figure:
 
 
 def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
-    """Write training.png, votes.png, speed.png and one majority-size figure per run into `out`; returns their paths."""
+    """Write training.png, votes.png, speed.png and one figure of majority sizes per run into `out`.
+
+    Returns the paths.
+    """
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
     figures = [(name, partial(draw_panels, runs, of)) for name, of in panels.items()]
     figures += [(f"majority-{run.name.replace('/', '-')}", partial(draw_majority_sizes, run)) for run in runs]
     paths: list[Path] = []
     for name, draw in figures:
         paths += save_figures({name: draw()}, out)
-        # A figure holds its points several times over, and itself: it would stay until Python looks for such circles.
+        # A figure holds several copies of its points, and refers to itself, so only the garbage collector frees it.
         gc.collect()
     return paths
 
 
 def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
-    """Above: pass@n and the majority's accuracy (with its interval) by majority size. Below: how many problems."""
+    """A figure of pass@n and the majority's accuracy by the majority's size, above the number of problems."""
     figure = Figure(figsize=(7, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     sizes, n = [row.size for row in rows], rows[0].n

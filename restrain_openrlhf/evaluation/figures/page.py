@@ -1,4 +1,4 @@
-"""What a report leaves in a folder: figures as PNG files, and one self-contained HTML page of tables and figures."""
+"""Writes a report: figures as PNG files, and a self-contained HTML page of tables and figures."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 
 def save_figures(figures: Mapping[str, Figure], out: Path) -> list[Path]:
-    """Write NAME.png of each into `out`; returns their paths."""
+    """Write each figure as NAME.png into `out`. Returns the paths."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{name}.png" for name in figures]
     for path, figure in zip(paths, figures.values(), strict=True):
@@ -20,7 +20,7 @@ def save_figures(figures: Mapping[str, Figure], out: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of text; the first column names the row."""
+    """A table of text, whose first column names the rows."""
 
     title: str
     header: Sequence[str]
@@ -29,7 +29,7 @@ class PageTable:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file and what it shows."""
+    """A PNG file, and what it shows."""
 
     title: str
     path: Path
@@ -40,7 +40,7 @@ class Picture:
 
 
 def write_page(path: Path, title: str, lead: str, tables: Sequence[PageTable], pictures: Sequence[Picture]) -> None:
-    """Write the page; text is escaped, pictures are embedded."""
+    """Write the page, with text escaped and pictures embedded."""
     environment = Environment(loader=PackageLoader("restrain_openrlhf.evaluation.figures", "."), autoescape=True)
     page = environment.get_template("page.html.j2").render(title=title, lead=lead, tables=tables, pictures=pictures)
     path.write_text(page, encoding="utf-8")
