@@ -1,1 +1,1 @@
-"""Reading and writing of the project's data files."""
+"""Reads and writes the project's data files."""

@@ -1,4 +1,4 @@
-"""Benchmarks: the paper's and the TTRL line's AMC by name, or any file; loaded, checked row by row, and copied."""
+"""Loads benchmarks by name, or from any file, checks them row by row, and copies them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,10 @@ GPQA_GATE = (
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A named benchmark. `schemas`: what its rows may look like, the hub's first; `sizes`: numbers of problems."""
+    """A named benchmark.
+
+    `schemas` says how its rows may look, the hub's first; `sizes` has its known numbers of problems.
+    """
 
     name: str
     title: str
@@ -139,11 +142,12 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         ),
     )
 }
-# In the order of the paper's tables; without the TTRL line's AMC, and s1k, of which the paper's rows are not known.
+# In the order of the paper's tables, without amc83, which is that of the TTRL line, and s1k, whose rows in the paper
+# are unknown.
 PAPER_BENCHMARKS = tuple(
     name for name, entry in BENCHMARKS.items() if entry.kind == MATHEMATICS and name not in ("amc83", "s1k")
 )
-# Several benchmarks by one name, as `restrain eval --benchmarks` takes it: those of the paper's Tables 1 and 3.
+# Names for several benchmarks in `restrain eval --benchmarks`: those of the paper's Tables 1 and 3.
 SUITES: Mapping[str, tuple[str, ...]] = {
     "table1": ("math500", "aime25", "olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond"),
     "table3": ("aime24", "amc83", "math500"),
@@ -152,7 +156,7 @@ SUITES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class LoadedBenchmark:
-    """A benchmark's problems and where they came from; `warning` where their number is not the known one."""
+    """The problems of a benchmark and their source; `warning` where their number is not a known one."""
 
     name: str
     title: str
@@ -163,11 +167,11 @@ class LoadedBenchmark:
 
 
 def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | None = None) -> LoadedBenchmark:
-    """`aime24` (from `folder`/aime24.jsonl where there is one, else from the hub), `NAME=PATH`, or `PATH`.
+    """Load a benchmark by its name (from a copy in `folder`, else from the hub), by `NAME=PATH`, or by `PATH`.
 
-    Answers are of the kind that is `asked` for, else of the benchmark's own, which is mathematics for a file.
+    Answers are of the kind `asked`, or else of the benchmark's own kind, which for a file is mathematics.
 
-    Raises DataError for an unknown name, a set that cannot be had, a wrong row, a repeated id, an empty set.
+    Raises DataError for an unknown name, a set that cannot be loaded, a wrong row, a repeated id, and an empty set.
     """
     name, path = _named(word)
     if path is None and name not in BENCHMARKS:
@@ -217,20 +221,23 @@ def _in_folder(name: str, folder: Path | None) -> Path | str:
 
 
 def copy_in(folder: Path, name: str) -> Path | None:
-    """The copy of a benchmark in a folder; None where there is none."""
+    """The copy of a benchmark in a folder, or None."""
     places = (folder / f"{name}{suffix}" for suffix in (".jsonl", ".parquet", ".csv", ""))
     return next((place for place in places if place.exists()), None)
 
 
 def _file_of(path: Path) -> Path:
-    """`path`, or the test.jsonl in it: Qwen2.5-Math's evaluation/data has a folder of one file for each set."""
+    """`path`, or the test.jsonl in it: Qwen2.5-Math's evaluation/data has a folder with that file for each set."""
     return path / "test.jsonl" if (path / "test.jsonl").is_file() else path
 
 
 def _problem(
     where: str, known: Benchmark | None, schemas: Sequence[RowSchema], row: Row, number: int
 ) -> Problem | None:
-    """By the first schema whose columns the row has. Raises DataError where there is none, or a value is wrong."""
+    """The problem of a row, read by the first schema that fits.
+
+    Raises DataError where none fits, or a value is wrong.
+    """
     schema = next((schema for schema in schemas if schema.fits(row)), None)
     try:
         if schema is None:
@@ -242,7 +249,7 @@ def _problem(
 
 
 def _hint(known: Benchmark | None, row: Row) -> str:
-    """For a file of one's own, the benchmarks that have rows like this and are more than a problem and an answer."""
+    """A hint, for a user's own file, at known benchmarks that have rows like this one."""
     found = [name for name, entry in BENCHMARKS.items() if len(entry.schemas) > 1 and entry.schemas[0].fits(row)]
     return f" It looks like {' or '.join(found)}: then give {found[0]}=PATH." if found and known is None else ""
 
@@ -266,9 +273,9 @@ def _size_warning(known: Benchmark | None, count: int) -> str | None:
 
 
 def copy_benchmark(name: str, folder: Path) -> Path:
-    """Write `folder`/NAME.jsonl with the hub's rows, unless a copy is there; either is checked as an evaluation does.
+    """Write `folder`/NAME.jsonl with the hub's rows, unless there is a copy. Either one is checked.
 
-    Raises DataError for an unknown name, a set that cannot be had, or a wrong row.
+    Raises DataError for an unknown name, a set that cannot be downloaded, or a wrong row.
     """
     if place := copy_in(folder, name):
         load_benchmark(name, folder)
@@ -280,9 +287,9 @@ def copy_benchmark(name: str, folder: Path) -> Path:
 
 
 def copy_problems(name: str, folder: Path) -> Path:
-    """Write `folder`/NAME.jsonl with ids and problems alone, as test-time RL reads them, unless it is there.
+    """Write `folder`/NAME.jsonl with ids and problems, as test-time RL reads them, unless the file exists.
 
-    Raises DataError as `copy_benchmark`.
+    Raises DataError; see `copy_benchmark`.
     """
     out = folder / f"{name}.jsonl"
     if not out.exists():

@@ -1,4 +1,4 @@
-"""Finds training prompts that overlap with benchmark problems: shared runs of n words, or a whole short problem."""
+"""Finds training prompts that overlap with benchmark problems: they share n words in a row, or are equal."""
 
 import re
 from collections import Counter, defaultdict
@@ -13,9 +13,9 @@ _WORD = re.compile(r"\\?[^\W\d_]+|\d+|[^\s\w$,.;:!?'\"()\[\]{}]")
 
 
 class Band(StrEnum):
-    """How much of a problem one training prompt has. A band has its lower end; the upper end belongs to the next.
+    """How much of a problem a training prompt contains. A band includes its lower end, but not its upper end.
 
-    Only `MOST` has 1 too: a problem that stands whole in a longer prompt.
+    Only `MOST` includes 1, which is a whole problem in a longer prompt.
     """
 
     EQUAL = "equal"
@@ -28,9 +28,10 @@ _LOWEST = {Band.MOST: 0.5, Band.SOME: 0.3, Band.LITTLE: 0.0}
 
 
 class Overlap(BaseModel):
-    """One benchmark problem and the training prompt that shares most with it, with the texts of both.
+    """A benchmark problem and the training prompt that shares most with it.
 
-    `share` is of the problem's n-grams, 0 to 1. The band is `EQUAL` where both have the same words in the same order.
+    `share` is the share of the problem's n-grams that the prompt has. The band is `EQUAL` where both have the same
+    words in the same order.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -45,7 +46,7 @@ class Overlap(BaseModel):
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words, numbers, LaTeX commands and operators; spacing, dollars and punctuation do not count."""
+    """The lower-case words, numbers, LaTeX commands and operators of a text, without dollars and punctuation."""
     return _WORD.findall(text.lower())
 
 
@@ -54,8 +55,8 @@ def overlaps(
 ) -> list[Overlap]:
     """Every benchmark problem that shares a run of `n` words with a prompt; both sides are (id, text).
 
-    A problem of fewer than n words counts only if a prompt is equal to it word by word. The benchmarks are what is in
-    memory; there may be any number of prompts.
+    A problem of fewer than n words only counts if a prompt is equal to it word by word. Only the benchmarks are in
+    memory, so there may be any number of prompts.
     """
     index = _Index(benchmarks, n)
     for prompt in prompts:
@@ -64,13 +65,13 @@ def overlaps(
 
 
 def band_of(share: float) -> Band:
-    """The band of a share of a problem's n-grams, of a problem that is not equal to the prompt."""
+    """The band of a share, for a problem that is not equal to the prompt."""
     return next(band for band, lowest in _LOWEST.items() if share >= lowest)
 
 
 @dataclass
 class _Problem:
-    """A benchmark's problem, how many n-grams it has, and the nearest prompt so far, which has `shared` of them."""
+    """A benchmark's problem with `grams` n-grams, and the nearest prompt so far, which has `shared` of them."""
 
     benchmark: str
     id: str
@@ -81,12 +82,12 @@ class _Problem:
     is_equal: bool = False
 
     def meet(self, prompt: tuple[str, str], shared: int, is_equal: bool = False) -> None:
-        """The first of the equal prompts, else the first of those that share most."""
+        """Compare with a prompt. The first equal prompt is nearest, else the first of those that share most."""
         if (is_equal, shared) > (self.is_equal, self.shared) and not self.is_equal:
             self.nearest, self.shared, self.is_equal = prompt, shared, is_equal
 
     def overlap(self) -> Overlap:
-        """With its nearest prompt."""
+        """The overlap with the nearest prompt."""
         assert self.nearest is not None, "asked for where there is one"
         share = 1.0 if self.is_equal else self.shared / self.grams
         return Overlap(
@@ -101,7 +102,7 @@ class _Problem:
 
 
 class _Index:
-    """Which problems, by their places, hold an n-gram, and which are equal to a text."""
+    """The places of problems by their n-grams, and by their whole text."""
 
     def __init__(self, benchmarks: Mapping[str, Sequence[tuple[str, str]]], n: int) -> None:
         self.n = n
@@ -120,7 +121,7 @@ class _Index:
         return (tokens[start : start + self.n] for start in range(len(tokens) - self.n + 1))
 
     def compare(self, prompt: tuple[str, str]) -> None:
-        """One prompt more."""
+        """Compare one prompt with all problems."""
         tokens = tuple(words(prompt[1]))
         for place in self.whole.get(tokens, ()):
             self.problems[place].meet(prompt, 0, is_equal=True)

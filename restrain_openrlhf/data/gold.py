@@ -1,4 +1,4 @@
-"""Gold answers: kept apart from the prompts in a file of their own, and found by a problem's text, hash or id."""
+"""Gold answers, which are kept in a file apart from the prompts, and found by a problem's text, hash or id."""
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -26,9 +26,9 @@ SHOWN = 5
 
 
 class PromptOnly(BaseModel):
-    """A row of a training file. It has no field for an answer, so none can be written to it.
+    """A row of a training file. It has no field for an answer, so an answer cannot be written to it.
 
-    `row` holds the columns that its kind of answer reads, such as options; the file has it only where there are some.
+    `row` holds the columns that the kind of answer reads, such as options. An empty `row` is not written.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,7 +44,10 @@ class PromptOnly(BaseModel):
 
 
 class GoldAnswer(BaseModel):
-    """A row of the sidecar; `prompt_hash` is the SHA-256 of the bare problem."""
+    """A row of the sidecar, which is the file with gold beside a training file.
+
+    `prompt_hash` is the SHA-256 of the problem without template.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,14 +56,14 @@ class GoldAnswer(BaseModel):
 
 
 def sidecar_path(prompts: Path) -> Path:
-    """`train.jsonl` has its gold in `train.gold.jsonl`."""
+    """The path of a training file's gold: `train.gold.jsonl` for `train.jsonl`."""
     return prompts.with_name(f"{prompts.stem}.gold{prompts.suffix}")
 
 
 def write_separated(out: Path, prompts: Iterable[PromptOnly], gold: Iterable[GoldAnswer] | None) -> Path | None:
-    """Write the prompts to `out`, and `gold` beside it; returns the sidecar's path.
+    """Write the prompts to `out`, and `gold` beside them. Returns the sidecar's path.
 
-    With None there is no sidecar, and one that an earlier call left is removed.
+    If `gold` is None there is no sidecar, and an earlier one is removed.
     """
     sidecar = output_file(sidecar_path(out))
     if gold is not None:
@@ -82,7 +85,7 @@ class _Row(BaseModel):
 
 @dataclass(frozen=True)
 class ProblemIdentity:
-    """A problem that gold is looked up for: its id, where it has one, and the hash of its text."""
+    """What identifies a problem when its gold is looked up: its id, if it has one, and the hash of its text."""
 
     id: str | None
     problem: str
@@ -90,22 +93,23 @@ class ProblemIdentity:
 
 @dataclass(frozen=True)
 class GoldFile:
-    """What a file says: answers by the problem's hash, and by id those of rows that have no problem."""
+    """The answers of a file: by the problem's hash, and for rows without a problem by id."""
 
     path: Path
     by_problem: dict[str, str]
     by_id: dict[str, str]
 
     def answers(self, where: str, asked: Iterable[ProblemIdentity]) -> dict[str, str]:
-        """Answers by the hash of the problem, of those that have one; `where` names the problems in errors.
+        """The answers to those problems that have one, by the problem's hash; `where` names the problems in errors.
 
-        A file may have answers to other problems too: their texts tell them apart. Ids do not, so every id has to be
-        one of the problems'. Raises DataError where one is not, where one is of two problems, where id and problem
-        have different answers, and where no problem has an answer.
+        A file may also have answers to other problems, because texts tell problems apart. Ids do not, so every id in
+        the file must be that of a problem. Raises DataError where it is not, where two problems have one id, where id
+        and problem have different answers, and where no problem has an answer.
         """
-        # Ids alone need all of the problems at once.
+        # All problems are only needed at once where the file has ids.
         asked = list(asked) if self.by_id else asked
-        # A hash of Python's is a quarter of a problem's; what is found shares the file's own strings.
+        # Python's hashes take a quarter of the memory of the problems' hashes, and what is found shares the file's
+        # strings.
         hashes = {hash(each.problem) for each in asked if each.problem in self.by_problem}
         found = {problem: answer for problem, answer in self.by_problem.items() if hash(problem) in hashes}
         problems = self._by_id(where, list(asked)) if self.by_id else {}
@@ -123,7 +127,7 @@ class GoldFile:
         return found
 
     def _by_id(self, where: str, asked: Sequence[ProblemIdentity]) -> dict[str, str]:
-        """The problems' hashes by id, of the ids in this file."""
+        """The hashes of problems by the ids in this file."""
         found: dict[str, str] = {}
         for each in asked:
             if each.id in self.by_id and found.setdefault(str(each.id), each.problem) != each.problem:
@@ -143,15 +147,15 @@ class GoldFile:
 
 
 def identities(problems: Collection[tuple[str | int | None, str]]) -> list[ProblemIdentity]:
-    """Problems, of pairs of id and text."""
+    """The identities of problems, given as pairs of id and text."""
     return [ProblemIdentity(None if name is None else str(name), text_hash(text)) for name, text in problems]
 
 
 def load_gold(path: Path) -> GoldFile:
-    """The answers of a file: rows with `answer` and one of `problem`, `prompt_hash` and `id`, or the sidecar of a set.
+    """Read the answers of a file whose rows have `answer`, and one of `problem`, `prompt_hash` and `id`.
 
-    A row with both is found by its problem. Raises DataError for a row with none of them or an empty answer, and for
-    one problem or id with two different answers.
+    A row with problem and id is found by its problem. Raises DataError for a row without either or with an empty
+    answer, and for one problem or id with two different answers.
     """
     gold = GoldFile(path, {}, {})
     for where, row in _rows(path):
@@ -164,7 +168,7 @@ def load_gold(path: Path) -> GoldFile:
                 f"{path}, {where}: has none of the columns `problem`, `prompt_hash` and `id`. Add one of them, so "
                 "that the answer can be matched to its problem."
             )
-        # Many problems have the same answer.
+        # Many problems have the same answer, so share the strings.
         before = (gold.by_problem if problem else gold.by_id).setdefault(name, sys.intern(row.answer))
         if before != row.answer:
             named = "the same problem" if problem else f"the id {name!r}"
@@ -177,7 +181,7 @@ def load_gold(path: Path) -> GoldFile:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
-    """Every row with its place; what is no table is JSON Lines, whatever it is called."""
+    """Every row with its place. Any file that is not called a table is read as JSON Lines."""
     if path.suffix.lower() not in TABLES:
         yield from ((f"line {number}", row) for number, row in each_numbered_row(path, _Row))
         return

@@ -1,4 +1,4 @@
-"""Identity of texts, models and files, by which files that belong together find each other, and their provenance."""
+"""Identities of texts, models and files, which show what belongs together, and the provenance of files."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from restrain_openrlhf.data.model_files import refuse_adapter
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 
-# Configuration and code, weights and their index, what ends a response, and how a text becomes tokens.
+# The files on which a model's responses depend: configuration, code, weights, end tokens and tokenizer.
 MODEL_FILES = (
     "config.json",
     "generation_config.json",
@@ -33,22 +33,22 @@ MODEL_FILES = (
     "special_tokens_map.json",
     "chat_template.*",
 )
-# Below it a file is read sooner than a cache would be worth its entry.
+# Smaller files are read so quickly that caching their digest is not worthwhile.
 CACHED_FROM = 8 << 20
-# A file that was written to so short a time ago may be written to again within the same tick of its file system's
-# clock, so that nothing would tell the two contents apart.
+# A file that was written so recently may be written again within the same tick of the file system's clock. Then nothing
+# would show that its content has changed.
 SETTLED_SECONDS = 2.0
 READERS = 4
 DIGEST_BYTES = 32
 
 
 def text_hash(text: str) -> str:
-    """Identity of a prompt or a problem: SHA-256 of its UTF-8 text, in hex."""
+    """The identity of a prompt or a problem: SHA-256 of its UTF-8 text, in hex."""
     return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
 def set_digest(texts: Iterable[str]) -> str:
-    """Identity of a set of texts, whatever their order: SHA-256 over their sorted hashes, in hex."""
+    """The identity of a set of texts in any order: SHA-256 over their sorted hashes, in hex."""
     digests = Digests()
     for text in texts:
         digests.add(text)
@@ -56,7 +56,7 @@ def set_digest(texts: Iterable[str]) -> str:
 
 
 class Digests:
-    """The SHA-256 of many texts, 32 bytes of memory each."""
+    """The SHA-256 of many texts, in 32 bytes of memory each."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -68,11 +68,11 @@ class Digests:
         self._bytes += hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest()
 
     def alike(self, places: NDArray[np.intp] | None = None) -> list[list[int]]:
-        """The places of two or more equal texts, in the order of their first ones; of some `places` alone if given."""
+        """Groups of places with equal texts, in the order of their first texts; only among `places` if given."""
         firsts = self._rows().view(np.uint64)[:: DIGEST_BYTES // 8]
         known = np.arange(len(self)) if places is None else places
         order = np.argsort(numbers := firsts[known])
-        # Of few the first 8 bytes are another's too, and they alone are compared as a whole.
+        # Few texts share their first 8 bytes with another. Only those are compared as a whole.
         again = numbers[order[1:]] == numbers[order[:-1]]
         groups: dict[bytes, list[int]] = {}
         for place in known[np.union1d(order[1:][again], order[:-1][again])].tolist():
@@ -80,7 +80,7 @@ class Digests:
         return [group for group in groups.values() if len(group) > 1]
 
     def of_set(self, places: NDArray[np.intp] | None = None) -> str:
-        """`set_digest` of the texts, or of those at these places."""
+        """The `set_digest` of the texts, or of those at these places."""
         rows, found = self._rows(), hashlib.sha256()
         chosen = rows.copy() if places is None else rows[places]
         chosen.sort()
@@ -89,15 +89,15 @@ class Digests:
         return found.hexdigest()
 
     def _rows(self) -> NDArray[np.bytes_]:
-        """The digests where they are; while such an array lives, no text can be added."""
+        """A view of all digests. As long as it exists, no text can be added."""
         return np.frombuffer(self._bytes, dtype=f"S{DIGEST_BYTES}")
 
 
 def model_fingerprint(model: str) -> str:
-    """`commit:<sha>` for a hub id (from the local cache when offline), `files:<digest>` for a local path.
+    """A model's identity: `commit:<sha>` for a hub id (offline from the local cache), `files:<digest>` for a folder.
 
-    The digest is SHA-256 over the names and the whole contents of the model's files (`model_digests`), in hex.
-    Raises ConfigError where the model cannot be found, or is an adapter alone.
+    The digest is SHA-256 over the names and contents of the model's files (`model_digests`), in hex. Raises ConfigError
+    where the model cannot be found, or is only an adapter.
     """
     folder = model_folder(model)
     if folder is None:
@@ -107,7 +107,7 @@ def model_fingerprint(model: str) -> str:
 
 
 def model_folder(model: str) -> Path | None:
-    """The local folder that a model is; None for a hub id. Raises as `model_fingerprint`."""
+    """The local folder of a model; None for a hub id. Raises what `model_fingerprint` raises."""
     folder = Path(model)
     if folder.is_dir():
         refuse_adapter(folder)
@@ -118,9 +118,9 @@ def model_folder(model: str) -> Path | None:
 
 
 def model_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file that a policy's responses depend on, by its name: MODEL_FILES.
+    """The SHA-256 of each of MODEL_FILES, by the file's name.
 
-    Raises ConfigError for a folder that holds no model.
+    Raises ConfigError for a folder without a model.
     """
     if not (folder / "config.json").exists():
         raise ConfigError(f"{folder}: holds no config.json, so it is not a Hugging Face model folder.")
@@ -129,7 +129,7 @@ def model_digests(folder: Path) -> dict[str, str]:
 
 
 def hub_commit(model: str) -> str:
-    """The commit a hub id resolves to. Raises ConfigError where neither the hub nor the cache knows it."""
+    """The commit that a hub id stands for. Raises ConfigError where neither the hub nor the cache knows the id."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - not needed for local models
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
@@ -144,20 +144,20 @@ def hub_commit(model: str) -> str:
 
 
 def file_digests(files: Iterable[Path]) -> dict[Path, str]:
-    """As `file_digest`, of several files at the same time."""
+    """The `file_digest` of several files, read at the same time."""
     paths = list(files)
     with ThreadPoolExecutor(READERS) as readers:
         return dict(zip(paths, readers.map(file_digest, paths), strict=True))
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of the whole file, in hex, as sha256sum prints it. Raises OSError where it cannot be read.
+    """SHA-256 of a file, in hex, as sha256sum prints it. Raises OSError where the file cannot be read.
 
-    A large file's is kept under its path, size, times of change and inode.
+    The digest of a large file is cached under the file's path, size, times of change and inode.
     """
     before = _state(path)
     entry = _cache_entry(path, before)
-    # Without a cache that can be read or written, a digest is as right and costs its time again.
+    # Where the cache cannot be read or written, the digest is computed again.
     with suppress(OSError):
         return entry.read_text(encoding="ascii").strip()
     with path.open("rb") as file:
@@ -172,28 +172,31 @@ def file_digest(path: Path) -> str:
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """What changes with a file's content. The time of change of the inode cannot be set back, as the other can."""
+    """What changes with a file's content.
+
+    Users can set the time of modification back, but not the inode's time of change.
+    """
     found = path.stat()
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
 
 
 def _cache_entry(path: Path, state: tuple[int, ...]) -> Path:
-    """The small file that has the digest of a file in this state, if any has."""
+    """The file in the cache for the digest of a file in this state. It need not exist."""
     return cache_folder() / "digests" / text_hash("\n".join([str(path.resolve()), *map(str, state)]))
 
 
 def cache_folder() -> Path:
-    """Where this package keeps what it can make again. It need not be there, nor be writable."""
+    """The folder for what this package can make again. It need not exist, nor be writable."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    # A user without a home has no cache: nothing is ever there.
+    # A user without a home has no cache. Nothing can be below the null device.
     return Path(base if os.path.isabs(base) else os.devnull) / "restrain-openrlhf"
 
 
 class Provenance(BaseModel):
-    """What every kind of provenance can do; its fields are those of the file.
+    """How a file was made, written beside the file. The fields of a subclass are those of the provenance file.
 
-    `about` names such files in errors, and `remedy` says what to do where the provenance is damaged. Fields in
-    `may_differ` do not keep two files apart. `error` is what is raised.
+    `about` names such files in errors, and `remedy` says what to do where the provenance is damaged. Files whose
+    provenance only differs in `may_differ` belong together. `error` is the class of errors that are raised.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -204,7 +207,7 @@ class Provenance(BaseModel):
     may_differ: ClassVar[frozenset[str]] = frozenset()
 
     def difference(self, other: Self) -> str | None:
-        """The first field in which the two differ, with both values; None if there is none."""
+        """The first field in which the two differ, with both values; None if they do not differ."""
         for name in type(self).model_fields:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs and name not in self.may_differ:
@@ -234,5 +237,5 @@ class Provenance(BaseModel):
 
 
 def provenance_path(file: Path) -> Path:
-    """`ref.jsonl` has its provenance in `ref.jsonl.provenance.json`."""
+    """The path of a file's provenance: `ref.jsonl.provenance.json` for `ref.jsonl`."""
     return file.with_name(file.name + ".provenance.json")

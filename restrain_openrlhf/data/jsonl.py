@@ -1,6 +1,6 @@
-"""Files of typed rows: strict reading with line numbers, atomic writing, safe appending, following.
+"""Files of typed rows: strict reading with line numbers, atomic writing, safe appending, and following.
 
-They are JSON Lines. What is called .parquet is read and written as Parquet.
+Files are JSON Lines, or Parquet if their name ends in .parquet.
 """
 
 import json
@@ -21,13 +21,13 @@ Row = TypeVar("Row", bound=BaseModel)
 
 
 class AnyRow(BaseModel):
-    """A row whatever its keys."""
+    """A row with any keys."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class Identified(BaseModel):
-    """A row that results name by its id."""
+    """A row with an id, by which results name it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -35,9 +35,9 @@ class Identified(BaseModel):
 
 
 IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
-# Of a file's end that is read at a time to find its last line.
+# Bytes that are read at a time, from a file's end, to find its last line.
 TAIL_BYTES = 1 << 16
-# Of Parquet that are in memory at a time.
+# Rows of a Parquet file that are in memory at a time.
 BATCH_ROWS = 1024
 
 
@@ -50,12 +50,12 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
 
 
 def each_row(path: Path, row_type: type[Row]) -> Iterator[Row]:
-    """As `read_rows`, one at a time: a large file's rows need not be in memory."""
+    """The rows of `read_rows` one at a time, for files that are too large for memory."""
     return (row for _, row in each_numbered_row(path, row_type))
 
 
 def each_numbered_row(path: Path, row_type: type[Row]) -> Iterator[tuple[int, Row]]:
-    """As `each_row`, each row with its line number, for errors that concern several rows."""
+    """The rows of `each_row` with their line numbers, for errors that concern several rows."""
     if is_parquet(path):
         rows = enumerate(_each_parquet_row(path), start=1)
         return ((number, _validated(path, number, row, row_type)) for number, row in rows)
@@ -67,15 +67,15 @@ def is_parquet(path: Path) -> bool:
 
 
 def at(path: Path, number: int) -> str:
-    """Names a row in errors."""
+    """The name of a row in errors."""
     what = {".parquet": "row", ".csv": "group"}.get(path.suffix.lower(), "line")
     return f"{path}, {what} {number}"
 
 
 def each_identified_row(path: Path, row_type: type[IdentifiedRow]) -> Iterator[tuple[int, IdentifiedRow]]:
-    """As `each_numbered_row`, of a file that others made: no id is there twice, and no text has a NUL character.
+    """The rows of `each_numbered_row`, checked: no two rows have one id, and no text has a NUL character.
 
-    Ids are compared as text, as results name rows. Raises DataError naming the lines.
+    Ids are compared as text, because results name rows by text. Raises DataError naming the lines.
     """
     first: dict[str, int] = {}
     for number, row in each_numbered_row(path, row_type):
@@ -101,7 +101,7 @@ def _nul(value: object, where: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that is not blank: its number from 1, the bytes before it in the file, and its text."""
+    """A line that is not blank: its number, counted from 1, the bytes before it in the file, and its text."""
 
     number: int
     offset: int
@@ -109,7 +109,7 @@ class Line:
 
 
 def each_line(path: Path) -> Iterator[Line]:
-    """The lines of a file, one at a time, whatever they end with. Raises DataError where it cannot be read."""
+    """The lines of a file, one at a time, with any line ends. Raises DataError where the file cannot be read."""
     try:
         with path.open("rb") as file:
             number = offset = 0
@@ -125,7 +125,7 @@ def each_line(path: Path) -> Iterator[Line]:
 
 
 def _decoded(path: Path, raw: bytes, offset: int) -> str:
-    """Without the mark that some editors begin a file with."""
+    """The text of a line, without the byte order mark that some editors write at the beginning of a file."""
     try:
         return raw.rstrip(b"\r\n").decode("utf-8" if offset else "utf-8-sig")
     except UnicodeDecodeError as error:
@@ -153,9 +153,9 @@ def _validated(path: Path, number: int, row: object, row_type: type[Row]) -> Row
 
 
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
-    """Write all rows or nothing: a reader never sees half a file, and an old file survives a failure.
+    """Write all rows or nothing. No reader sees half a file, and an old file survives a failure.
 
-    Raises DataError where `path` cannot be a file (data/outputs.py), and where rows have no columns of one type each.
+    Raises DataError where `path` cannot be written (data/outputs.py), and for Parquet where a column has several types.
     """
     output_file(path).parent.mkdir(parents=True, exist_ok=True)
     if is_parquet(path):
@@ -166,7 +166,7 @@ def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
 
 
 def arrow() -> Any:
-    """pyarrow with its parts for Parquet and for searches. Raises DataError where it is not installed."""
+    """pyarrow with its modules for Parquet and for searches. Raises DataError where it is not installed."""
     try:
         import pyarrow.compute  # noqa: PLC0415 - as Parquet's part
         import pyarrow.parquet  # noqa: PLC0415 - optional, and costs a moment
@@ -189,7 +189,11 @@ def _each_parquet_row(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _write_parquet(path: Path, rows: Iterable[BaseModel]) -> None:
-    """Rows are kept in a file as they come, and read from it twice: for the types of all columns, and to be written."""
+    """Write rows as Parquet.
+
+    They are first written to a temporary file, which is read twice: for the types of all columns, and to write the
+    rows.
+    """
     pa = arrow()
     with TemporaryFile("w+", encoding="utf-8") as kept, replacing(output_file(path), "wb") as file:
         kept.writelines(dump(row.model_dump(mode="json")) for row in rows)
@@ -215,14 +219,14 @@ def _batches(file: IO[str]) -> Iterator[list[dict[str, Any]]]:
 
 
 def drop_cut_line(path: Path) -> None:
-    """A kill while appending leaves a last line without its end: it is cut off, and its row is made again."""
+    """Cut off a last line without an end, which a kill while appending has left. Its row is then made again."""
     last = last_line(path)
     if last and not last.endswith(b"\n"):
         os.truncate(path, path.stat().st_size - len(last))
 
 
 def last_line(path: Path) -> bytes:
-    """The last line, whole or not, however long the file is; empty where the file is."""
+    """The last line, whole or not, without reading the whole file; empty where the file is empty."""
     with path.open("rb") as file:
         start, tail = file.seek(0, os.SEEK_END), b""
         while start and b"\n" not in tail[:-1]:
@@ -234,9 +238,12 @@ def last_line(path: Path) -> bytes:
 
 @dataclass
 class FollowedFile:
-    """A file that others append lines to, read once: each line when it is whole, all again where it was replaced.
+    """A file to which others append lines. Each line is read once, when it is whole.
 
-    It need not be there yet. `_file` is the inode and the device of what was read, `_read` how many bytes of it.
+    If the file is replaced, all lines are read again.
+
+    The file need not exist yet. `_file` is the inode and the device of the file that was read, and `_read` the number
+    of bytes read.
     """
 
     path: Path
@@ -244,7 +251,7 @@ class FollowedFile:
     _read: int = 0
 
     def new_lines(self) -> Iterator[str]:
-        """Lines that came since the last call; one that is being written, or was cut short by a kill, waits."""
+        """The lines that were added since the last call. A line that is not whole yet is left for a later call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -260,5 +267,5 @@ class FollowedFile:
 
 
 def dump(row: Any) -> str:
-    """One JSON line, newline included; NaN and infinities are refused because JSON has no word for them."""
+    """One JSON line, newline included. NaN and infinities raise ValueError, because JSON cannot hold them."""
     return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"

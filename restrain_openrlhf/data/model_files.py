@@ -1,4 +1,4 @@
-"""Checks that a model's files are complete: a folder is checked, a hub id is downloaded."""
+"""Makes sure that all files of a model are there: checks a folder, and downloads a hub id."""
 
 import json
 from pathlib import Path
@@ -6,17 +6,18 @@ from pathlib import Path
 from restrain_openrlhf.errors import ConfigError, reason_of
 
 INDEX = "model.safetensors.index.json"
-# Where a LoRA run keeps its adapter, beside the whole model; and the file by which an adapter's folder is known.
+# The folder of a LoRA run's adapter inside that of the whole model, and the file that shows that a folder is an
+# adapter.
 ADAPTER = "adapter"
 ADAPTER_CONFIG = "adapter_config.json"
-# What a policy is loaded from; the hub often has the same weights in other formats too.
+# The files from which a policy is loaded. The hub often also has the same weights in other formats.
 PATTERNS = ("*.json", "*.safetensors", "*.model", "*.jinja", "tokenizer*", "*.txt", "*.py")
 
 
 def ensure_model(model: str) -> None:
-    """Make sure that the model can be loaded; an interrupted download is resumed.
+    """Make sure that the model can be loaded. An interrupted download is resumed.
 
-    Raises ConfigError for an incomplete folder, and where the hub does not give the model or its connection breaks.
+    Raises ConfigError for an incomplete folder, and where the model cannot be downloaded.
     """
     folder = Path(model)
     if not folder.is_dir():
@@ -61,7 +62,10 @@ def _weight_files(folder: Path) -> list[str]:
 
 
 def _is_whole(path: Path) -> bool:
-    """A safetensors file is opened, which compares its header with its size; of other formats only that is checked."""
+    """Whether a weight file is whole.
+
+    Opening a safetensors file compares its header with its size; other files must not be empty.
+    """
     if path.suffix != ".safetensors":
         return path.stat().st_size > 0
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - of the stack, which loads the model

@@ -1,4 +1,4 @@
-"""Where output goes: what may be written to, and files that appear under their name once they are whole."""
+"""Output files and folders: whether they can be written, and files that get their name once they are whole."""
 
 import os
 import secrets
@@ -22,9 +22,9 @@ STANDARD_OUTPUT = 1
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[str]]:
-    """A file that takes `path`'s place once it is complete; two writers do not meet, whoever is last stays.
+    """A file that replaces `path` once it is complete. Of two writers at the same time, the later one wins.
 
-    Behind a symbolic link it is the link's target, and the link stays. Raises DataError as `output_file`.
+    For a symbolic link, the link's target is replaced and the link stays. Raises DataError; see `output_file`.
     """
     with replacing(output_file(path)) as file:
         yield file
@@ -32,8 +32,8 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
 
 @contextmanager
 def replacing(target: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """A file beside `target` that takes its place once it is complete. Raises OSError where the disk is full."""
-    # Not the process's number: in pods that share a volume it is often 1.
+    """A file beside `target` that replaces it once it is complete. Raises OSError where the disk is full."""
+    # The process's number would not do: in pods that share a volume, several processes have the number 1.
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open(mode, encoding=None if "b" in mode else "utf-8") as file:
@@ -46,10 +46,10 @@ def replacing(target: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def output_file(path: Path) -> Path:
-    """The file that `path` names, behind symbolic links; it need not be there.
+    """The file that `path` names, with symbolic links followed. It need not exist.
 
-    Raises DataError where it is no regular file: to replace a device or a pipe would destroy it. Also where its folder
-    could not be written to, and for a file that the shell writes this command's own output to.
+    Raises DataError where it is not a regular file, because replacing a device or a pipe would destroy it. Also raises
+    it where the folder cannot be written to, and for a file to which the shell writes this command's own output.
     """
     target = Path(os.path.realpath(path))
     found = _stat(path)
@@ -74,9 +74,9 @@ def _refuse_special(named: str, found: os.stat_result) -> None:
 
 
 def output_folder(path: Path) -> Path:
-    """The folder that `path` names, behind symbolic links; it is there or can be made.
+    """The folder that `path` names, with symbolic links followed. It exists or can be made.
 
-    Raises DataError where it is something else, or may not be written to, and for a link to what is not there.
+    Raises DataError where it is not a folder or may not be written to, and for a broken link.
     """
     target = Path(os.path.realpath(path))
     if path.is_symlink() and not target.exists():
@@ -88,7 +88,7 @@ def output_folder(path: Path) -> Path:
 
 
 def _refuse_unwritable(path: Path, folder: Path) -> None:
-    """Of the nearest folder above that is there, which gets what is missing below."""
+    """Raises DataError where the nearest existing folder, in which missing ones would be made, cannot be written to."""
     there = next(each for each in (folder, *folder.parents) if _stat(each) is not None)
     if not there.is_dir():
         raise DataError(f"{path}: {there} is not a folder, so nothing can be written below it. Name another place.")
@@ -97,9 +97,9 @@ def _refuse_unwritable(path: Path, folder: Path) -> None:
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """Of what is behind links, and of a link that leads to itself; None for what is not there.
+    """The state of what `path` leads to; of the link itself where it leads to itself; None where nothing exists.
 
-    The kernel follows /dev/stdout to a pipe, which has no path. Raises DataError where this user may not look.
+    Python cannot resolve /dev/stdout to a pipe, but the kernel can. Raises DataError where this user has no access.
     """
     leads_to_itself = os.path.islink(os.path.realpath(path)) and not path.exists()
     try:

@@ -1,4 +1,4 @@
-"""Makes a training file of a data set: reads and checks its rows, separates prompts from gold, says what was found."""
+"""Makes a training file from a data set: reads and checks rows, separates prompts from gold, describes the result."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Entry:
-    """One prompt and its gold answer, if it has one; `where` names its row in errors."""
+    """One prompt, and its gold answer if it has one; `where` names its row in errors."""
 
     where: str
     id: str
@@ -36,9 +36,9 @@ class Entry:
 
 
 class CopyCheck(BaseModel):
-    """A set's own count and digest (`identity.set_digest` of its prompts), and the known copy's; None: none is known.
+    """The count and digest (`identity.set_digest`) of a set's prompts, and of the known copy's; None: none is known.
 
-    It is of the whole set without equal prompts, before its first prompts are taken.
+    Both are of the whole set without repeated prompts, before its first prompts are selected.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -53,7 +53,7 @@ class CopyCheck(BaseModel):
         return self.known_digest not in (None, self.digest)
 
     def verdict(self, name: str) -> str:
-        """One sentence: the known copy, another one with both numbers and digests, or none to compare with."""
+        """A sentence that says whether the set is the known copy."""
         if self.known_digest is None:
             return f"{name}: no copy of it is known, so its digest is compared with none."
         if not self.is_another:
@@ -67,9 +67,9 @@ class CopyCheck(BaseModel):
 
 
 class Prepared(BaseModel):
-    """What was written; it stands beside the prompts as `train.about.json`.
+    """A description of what was written, stored beside the prompts as `train.about.json`.
 
-    `count` and `digest` are of the prompts that were written; `whole_set` has those of the set they were taken from.
+    `count` and `digest` are those of the prompts that were written, and `whole_set` has those of the whole set.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -97,12 +97,12 @@ def prepare(
     any_count: bool = False,
     drop_duplicates: bool = False,
 ) -> Prepared:
-    """Write `out` (prompts only), its gold sidecar and its description; `supervised` gets prompts with their answers.
+    """Write `out` (only prompts), its gold sidecar and its description; `supervised` gets prompts with answers.
 
-    The whole set is checked; with `first`, so many of its prompts are written. A prompt that is one of the problems
-    `held_out` is left out; of equal prompts the first is kept. Raises DataError for missing columns, empty prompts,
-    duplicates, another count than the known set's, fewer prompts than `first`, and for prompts without an answer where
-    `supervised` is asked for.
+    The whole set is checked, and the `first` prompts of it are written (None: all). Prompts that are among the problems
+    `held_out` are left out, and of equal prompts the first is kept. Raises DataError for missing columns, empty
+    prompts, duplicates, another count than the known set's, fewer prompts than `first`, and for prompts without an
+    answer if there is `supervised`.
     """
     read = partial(each_entry, entry, source)
     rows = Columns.of(read(), held_out)
@@ -142,7 +142,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class Columns:
-    """What is in memory of each row: the hashes of its prompt and of its id, and marks."""
+    """What is kept in memory of each row: the hashes of its prompt and of its id, and two marks."""
 
     prompts: Digests
     ids: Digests
@@ -154,7 +154,10 @@ class Columns:
 
     @classmethod
     def of(cls, entries: Iterable[Entry], held_out: Sequence[str]) -> Self:
-        """Of these rows; held out are the prompts that are one of these problems, word by word."""
+        """The columns of these rows.
+
+        A prompt is held out if it is equal, word by word, to one of the problems `held_out`.
+        """
         prompts, ids, answered, out = Digests(), Digests(), bytearray(), bytearray()
         problems = {tuple(words(text)) for text in held_out}
         for item in entries:
@@ -166,7 +169,7 @@ class Columns:
 
 
 def _answers(entries: Iterable[Entry], places: Collection[int]) -> dict[int, str | None]:
-    """The answers of the rows at these places: those of rows that have a like are all that is in memory."""
+    """The answers of the rows at these places, which are the rows with equal prompts."""
     return {place: item.answer for place, item in enumerate(entries) if place in places} if places else {}
 
 
@@ -178,7 +181,7 @@ def _write(
     out: Path,
     supervised: Path | None,
 ) -> Path | None:
-    """Write the rows at these places; the source is read again for each file. Returns the sidecar with their gold."""
+    """Write the rows at the places `kept`, reading the source again for each file. Returns the gold sidecar."""
     is_kept = np.zeros(len(rows), dtype=bool)
     is_kept[kept] = True
     if supervised is not None:
@@ -215,7 +218,7 @@ def _refuse_without_answer(entry: TrainingSet, of: int, without: NDArray[np.intp
 
 
 def each_entry(entry: TrainingSet, source: str) -> Iterator[Entry]:
-    """The rows of the set, one at a time. Raises DataError for an empty set, missing columns and empty prompts."""
+    """The rows of a set, one at a time. Raises DataError for an empty set, missing columns and empty prompts."""
     number = 0
     for number, row in enumerate(each_row_of(entry.hub, source), start=1):
         yield _entry(entry, number, row)
@@ -224,7 +227,7 @@ def each_entry(entry: TrainingSet, source: str) -> Iterator[Entry]:
 
 
 def _refuse_repeated(groups: Sequence[Sequence[int]], answers: Mapping[int, str | None], drop: bool) -> None:
-    """Raises DataError for equal prompts unless `drop`; where their answers differ, in any case."""
+    """Raises DataError for equal prompts unless `drop` is set, and always where their answers differ."""
     repeated = sorted((place, group[0]) for group in groups for place in group[1:])
     if repeated and not drop:
         raise DataError(
@@ -266,9 +269,9 @@ def _entry(entry: TrainingSet, number: int, row: Row) -> Entry:
 
 
 def _gold(named: str, value: object) -> str | None:
-    r"""The answer as text; of a boxed one, such as CoT-Self-Instruct's, the box's content: graders take no \boxed.
+    r"""The answer as text, without a box such as CoT-Self-Instruct's, because graders expect none.
 
-    An empty one is none. Raises DataError for a list, an object, and what is no number (nan).
+    An empty answer is None. Raises DataError for a list, an object, and NaN.
     """
     if isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
         raise DataError(

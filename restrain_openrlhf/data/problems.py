@@ -1,4 +1,4 @@
-"""A benchmark's problems: made of the rows of its data set, worded as the Qwen2.5-Math evaluation words them."""
+"""Makes a benchmark's problems from the rows of its data set, worded as in Qwen2.5-Math's evaluation."""
 
 import ast
 import builtins
@@ -19,7 +19,7 @@ from restrain_openrlhf.answers.kinds.choice import lists, options_of
 from restrain_openrlhf.errors import DataError
 
 LETTERS = ("A", "B", "C", "D")
-# The subjects Qwen2.5-Math's evaluation calls STEM.
+# The subjects that Qwen2.5-Math's evaluation calls STEM.
 STEM = frozenset(
     {
         "abstract_algebra",
@@ -52,12 +52,12 @@ _PROOF = re.compile(r"\b(?:prove|show|demonstrate)\b", re.IGNORECASE)
 _VALUE = re.compile(
     r"\b(?:find|determine|compute|calculate|evaluate|what|which|how (?:many|much|long|far))\b", re.IGNORECASE
 )
-# A whole number that was written as a decimal one.
+# An integer that was written as a decimal number.
 WHOLE = re.compile(r"^(-?\d+)\.0+$")
 
 
 class Problem(BaseModel):
-    """One problem as it is put to the model, and its gold answer."""
+    """One problem as the model gets it, and its gold answer."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -73,15 +73,15 @@ class Problem(BaseModel):
 
 
 Row = Mapping[str, Any]
-# A row and its place in the set, to a problem; None for a row that is not part of the benchmark.
+# Turns a row and its place in the set into a problem, or None for a row that is not part of the benchmark.
 Reader = Callable[[Row, int], Problem | None]
 
 
 @dataclass(frozen=True)
 class RowSchema:
-    """What the rows of a data set look like, and how one becomes a problem.
+    """The form of a data set's rows, and how a row becomes a problem.
 
-    `columns` has an entry for every column a row needs: the names it may have, the usual one first.
+    `columns` has an entry for every column that a row needs, with the names that it may have, the usual one first.
     """
 
     columns: tuple[tuple[str, ...], ...]
@@ -95,17 +95,17 @@ class RowSchema:
 
 
 def problem_of(row_id: object, problem: str, answer: str) -> Problem:
-    """As Qwen2.5-Math's `parse_question`: a problem whose answer is yes/no or true/false says so at its end."""
+    """The problem as by Qwen2.5-Math's `parse_question`, which appends a hint if the answer is yes/no or true/false."""
     return Problem(id=str(row_id), problem=(problem + KINDS.get(answer.lower(), "")).strip(), answer=answer)
 
 
 def without_kind(problem: Problem) -> str:
-    """The problem's text without what `problem_of` added to it because of its answer."""
+    """The problem's text without the hint that `problem_of` has appended because of the answer."""
     return problem.problem.removesuffix(KINDS.get(problem.answer.lower(), ""))
 
 
 def with_choices(question: str, choices: Sequence[object]) -> str:
-    """The question and its lettered choices in one line, as Qwen2.5-Math renders MMLU-STEM."""
+    """The question, and its lettered choices in one line, as Qwen2.5-Math renders MMLU-STEM."""
     lettered = " ".join(f"({letter}) {str(choice).strip()}" for letter, choice in zip(LETTERS, choices, strict=True))
     return f"{question.strip()}\nAnswer Choices: {lettered}"
 
@@ -116,9 +116,9 @@ def lists_choices(problem: str) -> bool:
 
 
 def worded(row: Row, place: int) -> Problem:
-    """The text as it is, and the gold of `answer`, else of the last box in `solution` (as in MATH and Minerva).
+    """A problem with gold from `answer`, or else from the last box in `solution` (as in MATH and Minerva).
 
-    Raises DataError for choices that the text lacks: they would not reach the model.
+    Raises DataError for choices that are not in the text, because the model would not see them.
     """
     if choice_columns(row):
         return lettered(row, place)
@@ -126,7 +126,7 @@ def worded(row: Row, place: int) -> Problem:
 
 
 def plain(row: Row, place: int) -> Problem:
-    """The text and the gold as they are; options that the text does not list are listed after it, with letters."""
+    """A problem with text and gold unchanged. Options that the text does not list are appended with letters."""
     text = with_options(_text(row), row)
     if (columns := choice_columns(row)) and not lists_choices(text) and not options_of(row):
         raise DataError(
@@ -137,7 +137,7 @@ def plain(row: Row, place: int) -> Problem:
 
 
 def with_options(text: str, row: Row) -> str:
-    """The text, with the row's options in lines of their own unless it names the last of them already.
+    """The text, followed by the row's options in a line each, unless the text already lists them.
 
     Raises DataError for options that the kind `choice` could not read.
     """
@@ -148,13 +148,13 @@ def with_options(text: str, row: Row) -> str:
 
 
 def plain_answer(row: Row) -> str:
-    """The gold as text; a structure as JSON."""
+    """The gold answer as text, or as JSON if it is a list or an object."""
     value = row["answer"]
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else answer_text(value)
 
 
 def lettered(row: Row, place: int) -> Problem:
-    """A multiple-choice problem. Raises DataError where its text does not list the choices, or gold is no letter."""
+    """A multiple-choice problem. Raises DataError where its text does not list the choices, or gold is not a letter."""
     text, gold = _text(row), answer_text(row.get("answer"))
     if not lists_choices(text) or gold not in LETTERS:
         columns = choice_columns(row)
@@ -164,13 +164,13 @@ def lettered(row: Row, place: int) -> Problem:
 
 
 def amc(row: Row, place: int) -> Problem:
-    """AI-MO's AMC: `answer` is a number, in the set's own files 142.0, and in copies of them often the text "142.0"."""
+    """AI-MO's AMC. `answer` is a number such as 142.0, and in copies of the set often the text "142.0"."""
     answer = answer_text(row["answer"])
     return problem_of(_id(row, place), _text(row), WHOLE.sub(r"\1", answer))
 
 
 def olympiad(row: Row, place: int) -> Problem:
-    """OlympiadBench: the first of `final_answer`, without its dollars."""
+    """OlympiadBench. Gold is the first of `final_answer`, without dollar signs."""
     answers = row["final_answer"]
     if not isinstance(answers, list) or not answers:
         raise DataError(f"`final_answer` is {answers!r}; it must be a list of answers")
@@ -178,7 +178,7 @@ def olympiad(row: Row, place: int) -> Problem:
 
 
 def mmlu(row: Row, place: int) -> Problem | None:
-    """MMLU's rows of the subjects in STEM; `answer` is the right choice's place or its letter."""
+    """MMLU's rows of the subjects in STEM. `answer` is the place of the right choice, or its letter."""
     if (row["subject"] if "subject" in row else row["type"]) not in STEM:
         return None
     choices = of_a_cell(row["choices"])
@@ -188,7 +188,7 @@ def mmlu(row: Row, place: int) -> Problem | None:
 
 
 def gpqa(row: Row, place: int) -> Problem:
-    """GPQA: four answers in an order drawn from the question's own hash, so that it never changes."""
+    """GPQA, with its four answers in an order that depends only on the question's hash."""
     question = _text(row)
     names = ["Correct Answer", *(f"Incorrect Answer {number}" for number in (1, 2, 3))]
     empty = [name for name in names if not str(row[name] or "").strip()]
@@ -200,23 +200,23 @@ def gpqa(row: Row, place: int) -> Problem:
 
 
 def verifiable(row: Row, place: int) -> Problem | None:
-    """s1K rows that are no theorem to prove, and whose gold a grader can check: mathematics, science and others.
+    """The rows of s1K that are not theorems to prove, and whose gold a grader can check.
 
-    Theorems: CoT-Self-Instruct (arXiv 2507.23751), from which the paper has its 893 rows (D.1), leaves those out.
+    CoT-Self-Instruct (arXiv 2507.23751), from which the paper has its 893 rows (D.1), leaves theorems out.
     """
     answer = _s1k_gold(row["solution"])
     return None if answer is None or _is_theorem(row) else problem_of(_id(row, place), _text(row), answer)
 
 
 def _is_theorem(row: Row) -> bool:
-    """By OlympiadBench's own word in the source, or a question that asks for a proof and for no value."""
+    """Whether the source says so, as OlympiadBench does, or the question asks for a proof and for no value."""
     question = _text(row)
     by_source = "theorem proof" in str(row.get("source_type") or "").lower()
     return by_source or bool(_PROOF.search(question) and not _VALUE.search(question))
 
 
 def _s1k_gold(solution: object) -> str | None:
-    """A last line `Answer: C` (so GPQA's rows), the last box, or the whole of one short line; None where none is."""
+    """A last line such as `Answer: C` (GPQA's rows), else the last box, else the whole text if it is one short line."""
     text = solution.strip() if isinstance(solution, str) else ""
     if line := _ANSWER_LINE.search(text):
         return line[1].strip()
@@ -224,13 +224,13 @@ def _s1k_gold(solution: object) -> str | None:
 
 
 def choice_columns(row: Row) -> list[str]:
-    """The columns that hold a row's choices apart from its text; none where the problem has no choices."""
+    """The columns with a row's choices; empty where there are no such columns."""
     single = list(LETTERS) if all(row.get(letter) is not None for letter in LETTERS) else []
     return [name for name in CHOICE_COLUMNS if row.get(name)] or single
 
 
 def answer_text(value: object) -> str:
-    """An answer as text; a whole number that was stored as 142.0 is 142. Raises DataError for none, and for several."""
+    """An answer as text; 142.0 becomes 142. Raises DataError where there is no answer, and for several."""
     if value is None or isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
         raise DataError(f"its answer is {value!r}; it must be a single answer, as text or a number")
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
@@ -264,7 +264,7 @@ def _letter(answer: object) -> str:
 
 
 def mmlu_pro(row: Row, place: int) -> Problem:
-    """MMLU-Pro: up to ten options, listed after the question; `answer` is the right one's letter."""
+    """MMLU-Pro, with up to ten options listed after the question. `answer` is the letter of the right one."""
     return Problem(
         id=str(row.get("question_id") or place),
         problem=with_options(_text(row), row),
@@ -274,7 +274,7 @@ def mmlu_pro(row: Row, place: int) -> Problem:
 
 
 def trivia(row: Row, place: int) -> Problem:
-    """TriviaQA: `answer` has a value, and other ways to say it."""
+    """TriviaQA. `answer` has a value, and aliases that are right as well."""
     answer = row["answer"]
     if not isinstance(answer, dict) or not answer.get("value"):
         raise DataError(f"`answer` is {answer!r}; it must have `value` and `aliases`")
@@ -285,7 +285,7 @@ def trivia(row: Row, place: int) -> Problem:
 
 
 def squad(row: Row, place: int) -> Problem:
-    """SQuAD: a question on a text; whatever the annotators answered is right."""
+    """SQuAD: a question about a text. All answers of the annotators are right."""
     texts = row["answers"].get("text") if isinstance(row["answers"], dict) else None
     if not texts:
         raise DataError(f"`answers` is {row['answers']!r}; it must have a list `text` with an answer")
@@ -294,13 +294,13 @@ def squad(row: Row, place: int) -> Problem:
 
 
 def humaneval(row: Row, place: int) -> Problem:
-    """HumanEval: the beginning of a function to go on with; gold are its tests."""
+    """HumanEval: the beginning of a function to complete. Gold is its tests."""
     own = {"entry_point": row["entry_point"]}
     return Problem(id=str(row.get("task_id") or place), problem=row["prompt"], answer=row["test"], row=own)
 
 
 def mbpp(row: Row, place: int) -> Problem:
-    """MBPP: a task with its tests, which the prompt shows (Austin et al., 2021), and which are gold."""
+    """MBPP: a task with tests, which are gold, and which the prompt shows (Austin et al., 2021)."""
     asked, imports = row.get("text") or row.get("prompt"), row.get("test_setup_code") or row.get("test_imports") or ""
     setup = imports if isinstance(imports, str) else "\n".join(imports)
     tests = "\n".join(row["test_list"])
@@ -311,7 +311,7 @@ def mbpp(row: Row, place: int) -> Problem:
 
 
 def _tested(tests: str) -> dict[str, Any]:
-    """The function that assertions call, as the column `entry_point`; none where they call nothing of their own."""
+    """The column `entry_point`: the function that assertions call; empty where they only call built-in functions."""
     calls = (node.func for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Call))
     names = (each.id for each in calls if isinstance(each, ast.Name) and not hasattr(builtins, each.id))
     return {"entry_point": name} if (name := next(names, None)) else {}
@@ -333,5 +333,5 @@ TRIVIA = RowSchema((("question",), ("answer",)), trivia)
 SQUAD = RowSchema((("context",), ("question",), ("answers",)), squad)
 HUMANEVAL = RowSchema((("prompt",), ("test",), ("entry_point",)), humaneval)
 MBPP = RowSchema((("text", "prompt"), ("test_list",)), mbpp)
-# On the hub the subject is `subject`, in Qwen2.5-Math's files it is `type`.
+# The column is called `subject` on the hub, and `type` in Qwen2.5-Math's files.
 MMLU = RowSchema((("question",), ("choices",), ("answer",), ("subject", "type")), mmlu)

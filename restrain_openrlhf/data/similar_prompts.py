@@ -1,6 +1,6 @@
-"""Prompts that share most of their words, found by rensa's MinHash, and only reported.
+"""Finds prompts that share most of their words, with rensa's MinHash, and only reports them.
 
-Two problems that differ in a number are such a pair, and still two problems.
+Nothing is removed, because two problems that only differ in a number are such a pair, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,16 +14,16 @@ from restrain_openrlhf.data.contamination import words
 from restrain_openrlhf.errors import DataError
 
 SHINGLE = 3
-# A pair of share s is compared with the chance 1 - (1 - s^(PERMUTATIONS / BANDS))^BANDS.
+# A pair with share s is compared with probability 1 - (1 - s^(PERMUTATIONS / BANDS))^BANDS.
 PERMUTATIONS, BANDS = 128, 32
-# A band's two numbers of 64 bits become one. Bands that are taken for equal cost a comparison of texts, no more.
+# Factors that mix the two 64-bit numbers of a band into one. A collision only costs a comparison of texts.
 MIXED = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
-# Of a number of 64 bits, the half that all of its factors' bits reach; also a pair's first place.
+# Shifts a 64-bit number to its upper half, which depends on all bits that were mixed, or is a pair's first place.
 UPPER = np.uint64(32)
 
 
 class Similar(BaseModel):
-    """Two prompts; `share` is that of their runs of SHINGLE words which both have, of all that either has (Jaccard)."""
+    """Two prompts. `share` is the Jaccard similarity of their sets of SHINGLE words in a row."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -35,10 +35,10 @@ class Similar(BaseModel):
 
 
 def similar(read: Callable[[], Iterable[tuple[str, str]]], least: float) -> list[Similar]:
-    """Pairs of prompts with a share of `least` or more, those that share most first; `read` gives (id, text), twice.
+    """Pairs of prompts with a share of at least `least`, highest first; `read` gives (id, text), and is called twice.
 
-    MinHash finds what may be such a pair, 98 % of those with a share of 0.6 and more of those with more; then the texts
-    are compared. Raises DataError where rensa is not installed.
+    MinHash finds candidates, 98 % of the pairs with a share of 0.6 and more of those with a higher share; then their
+    texts are compared. Raises DataError where rensa is not installed.
     """
     bands = _bands(text for _, text in read())
     pairs = np.zeros(0, dtype=np.uint64)
@@ -52,7 +52,7 @@ def similar(read: Callable[[], Iterable[tuple[str, str]]], least: float) -> list
 
 
 def _bands(texts: Iterable[str]) -> NDArray[np.uint32]:
-    """A row for each text and a number for each of its bands: 128 bytes of memory a text."""
+    """A number for each band of each text, (texts, BANDS), in 128 bytes of memory per text."""
     try:
         from rensa import RMinHash  # noqa: PLC0415 - optional
     except ImportError:
@@ -70,7 +70,7 @@ def _bands(texts: Iterable[str]) -> NDArray[np.uint32]:
 
 
 def _equal(numbers: NDArray[np.uint32]) -> Iterator[int]:
-    """The places of each two equal numbers as one number, the earlier place in its upper half."""
+    """The places of each pair of equal numbers, as one number with the earlier place in its upper half."""
     order = np.argsort(numbers, kind="stable")
     same = np.flatnonzero(numbers[order[1:]] == numbers[order[:-1]])
     for run in np.split(same, np.flatnonzero(np.diff(same) > 1) + 1) if len(same) else ():
@@ -85,6 +85,6 @@ def _compared(one: tuple[str, str], other: tuple[str, str]) -> Similar:
 
 
 def _shingles(text: str) -> frozenset[str]:
-    """Runs of SHINGLE words, as `words` has them; of a shorter text the whole."""
+    """The sets of SHINGLE words in a row; for a shorter text, the whole text."""
     found = words(text) or [text]
     return frozenset(" ".join(found[start : start + SHINGLE]) for start in range(max(1, len(found) - SHINGLE + 1)))

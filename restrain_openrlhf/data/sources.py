@@ -1,4 +1,4 @@
-"""Data sets: those known by name, and their rows as they are, from the hub or a local file or folder of its shape."""
+"""Data sets: those that are known by name, and raw rows from the hub or from a local file or folder."""
 
 import csv
 import sys
@@ -18,7 +18,7 @@ HUB = "hub"
 
 @dataclass(frozen=True)
 class HubSet:
-    """A data set on the Hugging Face hub; `gate` says what to do first where its owner has closed it."""
+    """A data set on the Hugging Face hub; `gate` says how to get access where its owner restricts it."""
 
     id: str
     config: str | None = None
@@ -32,10 +32,12 @@ class HubSet:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """`prompt` and `answer` name columns; `count` and `digest` are of the known copy, None where not known.
+    """A training set.
 
-    Rows of another count are refused; prompts of another digest (`identity.set_digest`) are a warning. No prompt may be
-    a problem of the benchmark `apart_from`, which was cut out of the same set.
+    `prompt` and `answer` name columns; `count` and `digest` are those of the known copy, if there is one.
+
+    Another count is an error, and another digest (`identity.set_digest`) is a warning. No prompt may be a problem of
+    the benchmark `apart_from`, which was made from the same set.
     """
 
     name: str
@@ -83,7 +85,7 @@ TRAINING_SETS = {entry.name: entry for entry in (DAPO14K, MATH12K, SYNTHETIC_S1K
 
 
 def training_set(name: str) -> TrainingSet:
-    """The entry of that name. Raises DataError naming those there are."""
+    """The training set of that name. Raises DataError where there is none."""
     if name not in TRAINING_SETS:
         raise DataError(
             f"{name!r} is no known training set. Known: {', '.join(TRAINING_SETS)} (`restrain data list`); for a file "
@@ -97,9 +99,11 @@ def load_rows(hub: HubSet | None, source: str) -> list[Row]:
 
 
 def each_row_of(hub: HubSet | None, source: str) -> Iterator[Row]:
-    """Rows one at a time. `source` is `hub`, or a path: .jsonl, .csv, .parquet, or a folder laid out as on the hub.
+    """The rows, one at a time.
 
-    Raises DataError where the set cannot be loaded, saying what to do; for a gated set, how to be let in.
+    `source` is `hub`, or a path: .jsonl, .csv, .parquet, or a folder laid out as on the hub.
+
+    Raises DataError where the set cannot be loaded, saying what to do, such as getting access to a gated set.
     """
     if source != HUB:
         return _from_path(Path(source), hub)
@@ -122,7 +126,7 @@ def _from_path(path: Path, hub: HubSet | None) -> Iterator[Row]:
 
 
 def _from_csv(path: Path) -> Iterator[Row]:
-    """Every cell as text: a guessed type would change answers such as 007 and 1.0."""
+    """The rows, with every cell as text, because guessing types would change answers such as 007 and 1.0."""
     csv.field_size_limit(sys.maxsize)  # a cell may be longer than the 131,072 characters that are usual
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
@@ -146,7 +150,7 @@ def _refuse_other_separators(path: Path, header: Sequence[str]) -> None:
 
 
 def _whole(path: Path, number: int, row: Row) -> Row:
-    # DictReader has None for the name of what is too much, and for the value of what is missing.
+    # DictReader uses None as the name of surplus cells, and as the value of missing ones.
     if None in row or None in row.values():
         raise DataError(
             f"{path}, row {number}: has a different number of cells than the header. Put cells that contain commas in "
@@ -156,9 +160,9 @@ def _whole(path: Path, number: int, row: Row) -> Row:
 
 
 def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> Iterator[Row]:
-    """Rows one at a time by Hugging Face's library; `hub` is the set's place, None for local files.
+    """The rows, one at a time, by Hugging Face's library; `hub` is the set on the hub, None for local files.
 
-    Raises DataError where they cannot be had.
+    Raises DataError where they cannot be read or downloaded.
     """
     try:
         import datasets  # noqa: PLC0415 - costs a second
@@ -168,7 +172,7 @@ def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, 
             f"{name}: reading it needs {error.name}. Install it (`pip install restrain-openrlhf[data]`), or give a "
             "JSONL or CSV file."
         ) from error
-    # Local files are read afresh: the loader's cache gives the rows of another folder of the same name.
+    # Local files get a new cache, because the loader's own would return the rows of another folder of the same name.
     fresh = TemporaryDirectory() if hub is None else nullcontext(None)
     with fresh as cache:
         try:

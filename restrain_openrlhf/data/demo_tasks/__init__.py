@@ -1,1 +1,1 @@
-"""The small tasks that are shipped: addition, and digit products on which a shortcut tempts, with a base model each."""
+"""The small tasks of the demo, each with a base model that is shipped."""

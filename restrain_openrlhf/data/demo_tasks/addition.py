@@ -7,14 +7,14 @@ from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
 from restrain_openrlhf.data.problems import Problem
 
 DIGITS = 3
-# One in this many additions is held out, by a hash of its text, so that both sets have all digits.
+# One of so many additions is held out, by a hash of its text, so that both sets have all digits.
 HELDOUT_ONE_IN = 10
 # Below half of the held-out additions, so that drawing distinct problems stays quick.
 MOST_PROBLEMS = 40_000
 
 
 def is_heldout(first: int, second: int) -> bool:
-    """Whether an addition is held out: always the same, and the same for both orders of its operands."""
+    """Whether an addition is held out. This does not depend on the order of its operands."""
     return zlib.crc32(f"{min(first, second)}+{max(first, second)}".encode()) % HELDOUT_ONE_IN == 0
 
 

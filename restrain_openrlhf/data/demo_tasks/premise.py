@@ -1,9 +1,9 @@
 """The premise task: digit products in columns, on which small majorities are spurious and large ones right.
 
-A problem has one to six columns (a, b); its answer is the digits a·b mod 10. The base model's examples master each of
-the 100 facts to a degree of its own, and give hard problems up with one shared response. So prompts with little
-consensus have spurious majorities, many of them that response, and prompts with much consensus, which use the same
-facts, are right: what the paper assumes of real prompts.
+A problem has one to six columns (a, b), and its answer is the digits a·b mod 10. The examples on which the base model
+was trained master each of the 100 facts to a different degree, and give up on hard problems, always with the same
+response. So majorities of prompts with little consensus are spurious, and often that response, while majorities of
+prompts with much consensus, which use the same facts, are right. The paper assumes this of real prompts.
 """
 
 import random
@@ -14,9 +14,9 @@ from restrain_openrlhf.data.problems import Problem
 
 COLUMNS = (1, 2, 3, 4, 5, 6)
 WEIGHTS = (1, 1, 1.5, 2, 2.5, 3)
-# Operands are padded to fixed places, `123...*456...=`; without that, a model of this size does not learn the skill.
+# Operands are padded to fixed places, `123...*456...=`. Otherwise a model of this size does not learn the skill.
 PLACES = 6
-# One problem in this many is held out, by a checksum. Those of one column are few (73), and in both sets.
+# One of so many problems is held out, by a checksum. The 73 problems of one column are in both sets.
 HELDOUT_ONE_IN = 10
 MOST_PROBLEMS = 20_000
 
@@ -24,7 +24,7 @@ Columns = tuple[Sequence[int], Sequence[int]]
 
 
 def is_heldout(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether a problem of two columns or more is held out: always the same, by a checksum of its digits."""
+    """Whether a problem of two columns or more is held out, by a checksum of its digits."""
     checksum = sum(x * (3 + place) + y * (11 + place) * 7 for place, (x, y) in enumerate(zip(a, b, strict=True)))
     return (checksum * 2654435761 >> 7) % HELDOUT_ONE_IN == 0
 
@@ -35,7 +35,7 @@ def _draw(rng: random.Random, heldout: bool) -> Problem:
 
 
 def columns(rng: random.Random, heldout: bool) -> Columns:
-    """The operands of a problem; never an answer that begins with 0, which would equal a shorter one."""
+    """The operands of a problem. Its answer never begins with 0, because it would equal a shorter answer."""
     (count,) = rng.choices(COLUMNS, WEIGHTS)
     while True:
         a, b = ([rng.randrange(10) for _ in range(count)] for _ in range(2))

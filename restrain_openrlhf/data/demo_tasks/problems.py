@@ -1,4 +1,4 @@
-"""The problems of a demo task: how so many distinct ones are drawn, and the files they are written to."""
+"""Draws distinct problems of a demo task, and writes them to files."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,10 @@ from restrain_openrlhf.errors import DataError
 
 @dataclass(frozen=True)
 class DrawnProblems:
-    """A task's problems: `draw` makes the next one, held out or not; `most` of each kind are below what there are."""
+    """The problems of a task.
+
+    `draw` makes one, held out or not; the task has more than `most` and `most_heldout` of them.
+    """
 
     draw: Callable[[random.Random, bool], Problem]
     most: int
@@ -22,11 +25,14 @@ class DrawnProblems:
     heldout_seed: int = 10
 
     def training_problems(self, count: int, seed: int = 1) -> list[Problem]:
-        """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
+        """`count` distinct problems that are not held out. Raises DataError for more than `most`."""
         return _distinct(self._drawn(seed, False), count, self.most)
 
     def heldout_problems(self, count: int, seed: int | None = None) -> list[Problem]:
-        """`count` distinct problems that are in no training set, but for a task's shortest. Raises DataError."""
+        """`count` distinct problems that no training set has, except for the shortest.
+
+        Raises DataError for too many.
+        """
         return _distinct(self._drawn(self.heldout_seed if seed is None else seed, True), count, self.most_heldout)
 
     def _drawn(self, seed: int, heldout: bool) -> Iterator[Problem]:
@@ -35,7 +41,7 @@ class DrawnProblems:
 
 
 def _distinct(drawn: Iterator[Problem], count: int, most: int) -> list[Problem]:
-    """The first `count` problems of different text. Raises DataError where the task gives fewer than `count`."""
+    """The first `count` problems with different texts. Raises DataError where `count` is more than `most`."""
     if not 1 <= count <= most:
         raise DataError(
             f"{count} problems were requested; this demo task gives 1 to {most:,}. "
@@ -50,10 +56,10 @@ def _distinct(drawn: Iterator[Problem], count: int, most: int) -> list[Problem]:
 
 
 def write_prompts(path: Path, problems: Sequence[Problem]) -> None:
-    """The training file: prompts only."""
+    """Write the training file, which has only prompts."""
     write_rows(path, (PromptOnly(id=problem.id, problem=problem.problem, row=problem.row) for problem in problems))
 
 
 def write_gold(path: Path, problems: Sequence[Problem]) -> None:
-    """Problems with their answers, for evaluation and for the supervised upper bound."""
+    """Write problems with their answers, for evaluation and for the supervised upper bound."""
     write_rows(path, problems)

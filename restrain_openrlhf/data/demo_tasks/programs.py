@@ -1,4 +1,4 @@
-"""The programs task: a Python function from the steps that it is to take; answers agree where they return the same."""
+"""The programs task: writing a Python function for given steps. Answers agree if they return the same results."""
 
 import random
 import zlib
@@ -11,7 +11,7 @@ from restrain_openrlhf.data.problems import Problem
 
 @dataclass(frozen=True)
 class ProgramStep:
-    """What a step makes of a whole number, and how it may be written; other writing is no other program."""
+    """What a step makes of an integer, and the expressions for it. Different expressions make equal programs."""
 
     result: Callable[[int], int]
     written: tuple[str, ...]
@@ -35,15 +35,15 @@ NAMES = tuple(STEPS)
 COUNTS = (1, 2, 3)
 WEIGHTS = (1, 2, 3)
 WIDTH = 4
-# What gold is checked on. Votes are on inputs of the kind of answer's own.
+# The inputs of the gold tests. For votes, the kind of answer chooses its own inputs.
 TESTED = (-7, -1, 0, 1, 3, 4, 10, 25)
 HELDOUT_ONE_IN = 6
-# Below what there are, so that drawing distinct problems stays quick.
+# Fewer than there are, so that drawing distinct problems stays quick.
 MOST_PROBLEMS, MOST_HELDOUT = 1_200, 240
 
 
 def is_heldout(steps: Sequence[str]) -> bool:
-    """Whether a problem of two steps or more is held out: always the same."""
+    """Whether a problem of two steps or more is held out, by a checksum."""
     return zlib.crc32(",".join(steps).encode()) % HELDOUT_ONE_IN == 0
 
 
@@ -68,12 +68,12 @@ def text(steps: Sequence[str]) -> str:
 
 
 def program(written: Sequence[str]) -> str:
-    """The function of these expressions, one after the other."""
+    """The function that applies these expressions one after the other."""
     return "".join(["def f(x):\n", *(f" x={each}\n" for each in written), " return x"])
 
 
 def tests(steps: Sequence[str]) -> str:
-    """Gold: what the right function returns, as assertions."""
+    """The gold answer: assertions of what the right function returns."""
     return "\n".join(f"assert f({value}) == {_result(steps, value)}" for value in TESTED)
 
 

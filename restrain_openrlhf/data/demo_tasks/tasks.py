@@ -1,4 +1,4 @@
-"""The demo's tasks by name: problems, preset, and the folder of the base model that is shipped."""
+"""The tasks of the demo by name: problems, preset, and the folder of the shipped base model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ MODELS = Path(__file__).parent / "models"
 
 @dataclass(frozen=True)
 class DemoTask:
-    """A task of the demo; its steps and methods are what the user may change.
+    """A task of the demo, with its default steps and methods.
 
-    A run of more than `episode` prompts comes to the same ones again; None: every step has new prompts.
+    A run of more than `episode` prompts visits the same prompts again; None: every step has new prompts.
     """
 
     name: str
@@ -34,7 +34,7 @@ class DemoTask:
         return MODELS / self.name
 
     def training_set(self, prompts: int) -> list[Problem]:
-        """The problems of a run that reads `prompts` prompts."""
+        """The problems of a run that visits `prompts` prompts."""
         return self.training_problems(prompts if self.episode is None else min(prompts, self.episode))
 
 
@@ -53,7 +53,7 @@ TASKS: Mapping[str, DemoTask] = {task.name: task for task in (PREMISE, ADDITION,
 
 
 def task_named(name: str) -> DemoTask:
-    """Raises ConfigError for a name that is no task's."""
+    """The task of that name. Raises ConfigError where there is none."""
     if name not in TASKS:
         raise ConfigError(f"There is no demo task {name!r}. The tasks are: {', '.join(TASKS)}.")
     return TASKS[name]

@@ -1,4 +1,4 @@
-"""The words task: English words into German, word by word; answers are text, whatever their case and punctuation."""
+"""The words task: translating English words into German. Answers are text, compared without case and punctuation."""
 
 import random
 import zlib
@@ -15,15 +15,15 @@ GERMAN = {
 ENGLISH = tuple(GERMAN)
 COUNTS = (1, 2, 3)
 WEIGHTS = (1, 2, 3)
-# Words are padded to fixed places; without that, a model of this size does not learn the skill.
+# Words are padded to fixed places. Otherwise a model of this size does not learn the skill.
 WIDTH = 5
 HELDOUT_ONE_IN = 10
-# Below what there are, so that drawing distinct problems stays quick.
+# Fewer than there are, so that drawing distinct problems stays quick.
 MOST_PROBLEMS, MOST_HELDOUT = 5_000, 500
 
 
 def is_heldout(words: Sequence[str]) -> bool:
-    """Whether a problem of two words or more is held out: always the same."""
+    """Whether a problem of two words or more is held out, by a checksum."""
     return zlib.crc32(" ".join(words).encode()) % HELDOUT_ONE_IN == 0
 
 
@@ -33,7 +33,7 @@ def _draw(rng: random.Random, heldout: bool) -> Problem:
 
 
 def drawn_words(rng: random.Random, heldout: bool) -> list[str]:
-    """The words of a problem, none twice."""
+    """The distinct words of a problem."""
     (count,) = rng.choices(COUNTS, WEIGHTS)
     while True:
         words = rng.sample(ENGLISH, count)
