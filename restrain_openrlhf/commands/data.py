@@ -112,7 +112,7 @@ def _print_summary(made: Prepared) -> None:
 
 
 def _held_out(entry: TrainingSet, benchmark_dir: Path | None) -> tuple[str, ...]:
-    """The problems that must not be among the prompts. Raises DataError where they cannot be had."""
+    """The problems that must not be among the prompts. Raises DataError where they cannot be loaded."""
     if entry.apart_from is None:
         return ()
     try:
@@ -166,7 +166,7 @@ def benchmarks(
         try:
             typer.echo((copy_problems if problems_only else copy_benchmark)(name, out))
         except DataError as error:
-            # The others are fetched all the same: a gated set holds none of them up.
+            # A set that fails, such as a gated one, must not keep the others from being copied.
             refused.append(str(error))
     if refused:
         raise DataError(" ".join(refused))

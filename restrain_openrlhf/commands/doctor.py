@@ -1,4 +1,4 @@
-"""`restrain doctor`: checks versions, the compilers, driver and memory of GPUs, and the OpenRLHF contract."""
+"""`restrain doctor`: checks versions, compilers, driver and memory of GPUs, and the contract with OpenRLHF."""
 
 import importlib
 import logging
@@ -24,20 +24,20 @@ from restrain_openrlhf.machine.devices import detect, gpus
 from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension
 from restrain_openrlhf.machine.host_releases import Way, check_version, installed
 
-# Ours; what OpenRLHF asks for stands in the table of its releases.
+# Our own requirement. Those of OpenRLHF are in the table of its releases.
 OWN_PINS = {"latex2sympy2": "1.9.1"}
 # The oldest driver for each CUDA release (CUDA's release notes, "CUDA Driver"; Linux x86-64).
 OLDEST_DRIVER = {12: 525, 13: 580}
-# Less than this share of a GPU free: something else is running on it.
+# If less than this share of a GPU is free, something else is running on it.
 FREE_SHARE = 0.9
 SHM = "/dev/shm"
-# What NVIDIA's containers ask for (`--shm-size=1g`); a container has 64 MiB unless told otherwise.
+# The size that NVIDIA's containers recommend (`--shm-size=1g`). By default a container has 64 MiB.
 LEAST_SHM_MIB = 1024
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: what was found, and what to do where it fails or where there is better."""
+    """The result of one check: what was found, and advice where it fails or can be improved."""
 
     name: str
     found: str
@@ -61,7 +61,7 @@ def doctor(
 
 
 def _silence_libraries() -> None:
-    """What vLLM and bitsandbytes say when they are imported is no finding, and worries a reader."""
+    """Keep vLLM and bitsandbytes from printing, when they are imported, what is not a finding."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
@@ -75,7 +75,7 @@ def _table(findings: list[Finding]) -> Table:
 
 
 def _findings() -> Iterator[Finding]:
-    """Every check, in the order in which things depend on each other."""
+    """All checks, in the order in which they depend on each other."""
     yield _python()
     yield _openrlhf()
     yield from (_package(*pinned) for pinned in {**installed().pins, **OWN_PINS}.items())
@@ -90,7 +90,7 @@ def _findings() -> Iterator[Finding]:
 
 
 def gpu_findings() -> Iterator[Finding]:
-    """Every check of the CUDA stack: driver, memory, Python's headers, toolkit, attention, optimizer."""
+    """All checks of the CUDA stack: driver, memory, Python's headers, toolkit, attention, optimizer."""
     yield from _gpus()
     yield _python_headers()
     yield _toolkit()
@@ -106,7 +106,7 @@ def _judged(name: str, found: str, ok: bool, advice: str) -> Finding:
 
 
 def _tried(name: str, found: Callable[[], str]) -> Finding:
-    """What `found` returns, or its error of ours as what to do."""
+    """A passed check with what `found` returns, or a failed one with its error as advice."""
     try:
         return Finding(name, found(), True)
     except (RestrainError, ImportError) as error:
@@ -119,14 +119,14 @@ def _python() -> Finding:
 
 
 def _openrlhf() -> Finding:
-    """A release on which the agent's file alone works will do, and is said to be one."""
+    """A release that only supports the agent's file passes, and the finding says so."""
     hook = _tried("openrlhf", check_version)
     agent = _tried("openrlhf", lambda: f"{check_version(Way.AGENT)}: the agent's file alone")
     return hook if hook.ok or not agent.ok else replace(agent, advice=hook.advice)
 
 
 def _package(name: str, pinned: str) -> Finding:
-    """vLLM's CPU build is a package of its own."""
+    """The version of a package, which for vLLM's CPU build has another name."""
     for distribution in (name, f"{name}-cpu"):
         with suppress(PackageNotFoundError):
             found = version(distribution)
@@ -142,7 +142,7 @@ def _compiler() -> Finding:
 
 
 def _python_headers() -> Finding:
-    """Triton compiles a launcher for each kernel against them."""
+    """Python's headers, with which Triton compiles a launcher for each kernel."""
     path = Path(sysconfig.get_path("include")) / "Python.h"
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-dev"
     advice = f"Install Python's headers (Debian: {package}): Triton, which vLLM's kernels need, compiles with them."
@@ -166,7 +166,7 @@ def _accelerator() -> str:
 
 
 def _gpus() -> Iterator[Finding]:
-    """The driver, by what torch's CUDA wants, and each GPU's free memory."""
+    """The driver, compared with what torch's CUDA needs, and the free memory of each GPU."""
     cuda = cuda_of_torch()
     oldest = OLDEST_DRIVER.get(int(cuda.split(".")[0]), 0) if cuda else 0
     wanted = f"Install NVIDIA's driver R{oldest} or newer: torch is built for CUDA {cuda}."
@@ -184,7 +184,7 @@ def _gpus() -> Iterator[Finding]:
 
 
 def _toolkit() -> Finding:
-    """Without a compiler everything runs but packing: this fails only where nvcc cannot be asked."""
+    """The CUDA compiler, without which only packing is missing. It only fails where nvcc cannot be started."""
     try:
         nvcc = find_nvcc()
     except HostError as error:
@@ -205,7 +205,7 @@ def _attention() -> Finding:
         advice = "`make install-flash` adds flash_attention_2 and packing."
         return Finding("attention", "sdpa: flash-attn is not installed", True, advice)
     try:
-        # torch brings the libraries that the extension is linked to.
+        # torch loads the libraries to which the extension is linked.
         importlib.import_module("torch")
         importlib.import_module(EXTENSION)
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""The demo: a small model and a task on which label-free training takes minutes."""
+"""The demo: trains a small model without labels, in minutes."""

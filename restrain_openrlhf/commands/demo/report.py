@@ -1,4 +1,4 @@
-"""The demo's one-page report: held-out accuracy by method, how far majorities can be trusted, and the votes."""
+"""The report of the demo: held-out accuracy by method, how often majorities are right, and the votes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,14 +19,14 @@ from restrain_openrlhf.records.metrics import read_held_out
 from restrain_openrlhf.reference import load_reference
 
 RESULT_FILE = "result.json"
-# More than so much of the majorities being one answer is named in the result.
+# If more of the majorities than this share are one answer, the result says so.
 TEMPLATE_SHARE = 0.5
 
 
 class MethodResult(BaseModel, frozen=True):
-    """One method's result, by k responses to each held-out problem, in a file that later reports compare.
+    """The result of one method, from k responses to each held-out problem, in a file that later reports read.
 
-    `top_answer_share` is that of the last training step: of prompts whose majority is the most common one.
+    `top_answer_share` is the share of prompts, in the last training step, whose majority answer is the most common one.
     """
 
     method: str
@@ -41,7 +41,7 @@ class MethodResult(BaseModel, frozen=True):
 
     @classmethod
     def read(cls, path: Path) -> "MethodResult":
-        """The result that an earlier run wrote. Raises RunError where it is none of this version's."""
+        """The result that an earlier run wrote. Raises RunError where another version wrote it."""
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except ValidationError:
@@ -51,15 +51,15 @@ class MethodResult(BaseModel, frozen=True):
 
 
 def results_in(out: Path) -> list[MethodResult]:
-    """Results of all methods in a demo folder, best first."""
+    """The results of all methods in a demo's folder, best first."""
     found = [MethodResult.read(path) for path in out.glob(f"*/{RESULT_FILE}")]
     return sorted(found, key=lambda result: -result.after.pass_at_1)
 
 
 def write_report(out: Path, task: DemoTask) -> Path:
-    """Write report.html and its figures into the demo's folder; returns the page's path.
+    """Write report.html and its figures into the demo's folder. Returns the page's path.
 
-    It compares all methods that ran in the folder, this time or before.
+    The report compares all methods that ran in the folder, this time or earlier.
     """
     results = results_in(out)
     page = out / "report.html"
@@ -78,7 +78,7 @@ def train_folder(out: Path, method: str) -> Path:
 
 
 def sentence(result: MethodResult) -> str:
-    """What happened to one method's policy."""
+    """What happened to the policy of one method, in a sentence or two."""
     before, after, k = result.before, result.after, result.k
     moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
     text = (
@@ -122,7 +122,7 @@ def _pictures(out: Path, results: Sequence[MethodResult]) -> list[Picture]:
 
 
 def draw_curves(out: Path, results: Sequence[MethodResult]) -> Figure:
-    """Held-out pass@1 by step, one line per method, and the base model's majority as a dashed line."""
+    """A figure of held-out pass@1 by step, with a line per method, and a dashed line for the base model's majority."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for result in results:
@@ -137,9 +137,9 @@ def draw_curves(out: Path, results: Sequence[MethodResult]) -> Figure:
 
 
 def base_reliability(out: Path) -> list[SizeRow]:
-    """How often the base model's majorities are right, by their size, on the training prompts.
+    """How often the base model's majorities on training prompts are right, by their size.
 
-    Their answers are read here, after training, for the picture alone.
+    Their gold answers are only read here, after training, for the figure.
     """
     gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
     reference = load_reference(out / "reference.jsonl")

@@ -1,4 +1,4 @@
-"""The demo: task, offline pass, training by each method, evaluation before and after, report."""
+"""Runs the demo: the task, the offline pass, training by each method, evaluation before and after, and the report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from restrain_openrlhf.reference.offline_pass import sample_reference
 
 ROLLOUTS = 16
 HELD_OUT_PROBLEMS = 200
-# What the demo does for each method: votes, accuracy before, training, accuracy after.
+# The parts of the demo for each method: votes, accuracy before, training, accuracy after.
 PARTS = 4
 REFERENCE_SEED, EVALUATION_SEED = 42, 7
 # The host evaluates the held-out problems before training and every few steps.
@@ -36,7 +36,7 @@ EVALUATION: Mapping[str, object] = {
 
 @dataclass(frozen=True)
 class Demo:
-    """A task, and where it is run: `out` holds all that is written; methods share prompts and the offline pass."""
+    """A task and its output folder. Its methods share the prompts and the offline pass."""
 
     out: Path
     task: DemoTask = PREMISE
@@ -53,7 +53,7 @@ class Demo:
         return self.out / "heldout.jsonl"
 
     def trained(self, method: str) -> bool:
-        """Whether this method's training has ended, so that it is not begun again."""
+        """Whether training with this method has ended, so that it is not repeated."""
         return RunFolder(train_folder(self.out, method)).completed.exists()
 
 
@@ -62,10 +62,10 @@ def run_demo(
     on_phase: OnPhase = lambda _name: None,
     on_step: OnStep = lambda _row, _total: None,
 ) -> tuple[list[MethodResult], Path]:
-    """Run the demo, or resume it: each method's result, and the report of all methods that are in the folder.
+    """Run the demo, or resume it. Returns each method's result, and the path of the report.
 
-    `on_phase` gets the name of each part that begins, `on_step` what `train` hands on. Raises a RestrainError with the
-    log's last lines if a part fails.
+    `on_phase` gets the name of each part when it begins, and `on_step` what `train` passes on. Raises a RestrainError
+    with the log's last lines if a part fails.
     """
     configs = {method: configure(demo, method) for method in demo.task.methods}
     write_task(demo)
@@ -75,7 +75,7 @@ def run_demo(
 
 
 def write_task(demo: Demo) -> None:
-    """The task's files. The answers are in files that only a method that reads gold, and the report, are given."""
+    """Write the task's files. Answers are in files that only methods that read gold, and the report, get."""
     batch = int(load_run_config(find_config(demo.task.preset)).openrlhf["rollout.batch_size"])
     problems = demo.task.training_set(demo.task.steps * batch)
     write_prompts(demo.out / "prompts.jsonl", problems)
@@ -84,7 +84,7 @@ def write_task(demo: Demo) -> None:
 
 
 def configure(demo: Demo, method: str) -> RunConfig:
-    """The demo's configuration with its paths. For another method than the file's, that method's defaults apply."""
+    """The demo's configuration with its paths. A method other than the file's gets its own default settings."""
     base = load_run_config(find_config(demo.task.preset), demo.overrides)
     other = method != base.method.name
     built = build(parse_settings({"name": method}) if other else base.method)
@@ -107,7 +107,7 @@ def configure(demo: Demo, method: str) -> RunConfig:
 
 
 def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, on_step: OnStep) -> MethodResult:
-    """Sample what is not there yet of the base model, train, and evaluate; the result is written into its folder."""
+    """Sample missing rollouts of the base model, train, evaluate, and write the result."""
     before, after = demo.out / "before.jsonl", demo.out / method / "after.jsonl"
     after.parent.mkdir(parents=True, exist_ok=True)
     on_phase(f"{method}: the frozen model votes on every prompt{_kept(demo.reference)}")
@@ -136,5 +136,5 @@ def _kept(rollouts: Path) -> str:
 
 
 def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int) -> None:
-    """Rollouts of a model by `restrain reference`, in another process; existing rollouts are kept."""
+    """Sample rollouts of a model in a process of `restrain reference`. Existing rollouts are kept."""
     sample_reference(config, out, n=ROLLOUTS, model=str(model), prompts=str(prompts), seed=seed)

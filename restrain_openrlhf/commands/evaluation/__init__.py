@@ -1,1 +1,1 @@
-"""`restrain eval`, `regrade`, `table`, `plot` and `analyze`: what was sampled, graded and told."""
+"""`restrain eval`, `regrade`, `table`, `plot` and `analyze`."""

@@ -1,4 +1,4 @@
-"""`restrain analyze`: were a run's pseudo-labels right, counted of its kept rollouts."""
+"""`restrain analyze`: counts in a run's kept rollouts how often its pseudo-labels were right."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`restrain eval` and `regrade`: benchmarks sampled and graded, and stored responses graded again."""
+"""`restrain eval` and `regrade`: sample and grade benchmarks, and grade stored responses again."""
 
 import re
 from collections.abc import Sequence

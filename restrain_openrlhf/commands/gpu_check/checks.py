@@ -29,7 +29,7 @@ CHECKS: Mapping[str, Check] = {
 
 
 def choose(only: Sequence[str]) -> list[str]:
-    """The checks that are named, or all, in their own order. Raises ConfigError."""
+    """The named checks, or all, in the order of CHECKS. Raises ConfigError for an unknown name."""
     for name in only:
         if name not in CHECKS:
             raise ConfigError(
@@ -39,7 +39,10 @@ def choose(only: Sequence[str]) -> list[str]:
 
 
 def run_check(name: str, out: Path, config: RunConfig | None = None) -> CheckResult:
-    """Run one. An error of ours is a line that failed; anything else is a defect of the check and ends the command."""
+    """Run a check.
+
+    One of our own errors is a failed line; any other error is a bug of the check and ends the command.
+    """
     start = time.monotonic()
     try:
         outcomes = CHECKS[name](out, config)

@@ -1,4 +1,4 @@
-"""`restrain gpu-check`: some minutes before a run of many days."""
+"""`restrain gpu-check`: tries for some minutes what a run of many days relies on."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 
 RUNS = Path("runs") / "gpu-check"
-# Checks that pass on a CPU would be taken for a GPU's.
+# Without this refusal, checks that pass on a CPU could be mistaken for those of a GPU.
 NO_GPU = (
     "no GPU was found on this machine, so that nothing about a GPU can be checked. Run gpu-check on the machine that "
     "will train (`restrain doctor` says what is missing there), or give --allow-cpu to try the CPU stack."
@@ -65,7 +65,7 @@ def gpu_check(
 
 
 def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
-    """The configuration of a run that could be started here, but for its reference file. Raises RestrainError."""
+    """The configuration, checked to be startable here except for its reference file. Raises a RestrainError."""
     from restrain_openrlhf.hook.launch.preflight import RunInputs  # noqa: PLC0415
     from restrain_openrlhf.hook.launch.train import check_flags, flags_here  # noqa: PLC0415
 
@@ -82,7 +82,7 @@ def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
 
 
 def _new_folder(out: Path | None) -> Path:
-    """A folder of this command's own: results of an earlier one would pass for its own. Raises ConfigError."""
+    """A new or empty folder, so that no earlier results can be mistaken for new ones. Raises ConfigError."""
     folder = (out or RUNS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")).absolute()
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} exists and is not an empty folder. Name a new one with --out.")

@@ -1,7 +1,7 @@
-"""vLLM as the methods use it: seeds, the likeliest tokens, a tree, stop tokens, sleep; one line for each.
+"""Checks vLLM as the methods use it: seeds, the likeliest tokens, a tree, stop tokens, and sleep.
 
-Run as a program, it starts an engine as the host starts its own (trainer/ray/vllm_engine.py) over the demo's model, and
-prints each line of the check as JSON.
+As a program, this module starts an engine with the demo's model in the way the host does (trainer/ray/vllm_engine.py),
+and prints each result as a line of JSON.
 """
 
 import asyncio
@@ -22,29 +22,30 @@ from restrain_openrlhf.hook.rollout.rollout_engine import Sampler
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method.rollout_plans import Chain, EntropyTrees
 
-# As ETTRL asks (method/methods): the twenty most likely tokens of each position.
+# ETTRL asks for the twenty most likely tokens at each position (method/methods/ettrl.py).
 TOP_K = 20
 SEEDS = tuple(range(100, 108))
 TREE = EntropyTrees(trees=1, forks=2, branches=2, top_k=TOP_K)
 LENGTH, MAX_LEN = 14, 32
-# Engines of training get a share of the GPU; this one is alone, and its model is small.
+# The share of the GPU's memory, which is small because the model is.
 MEMORY_SHARE = 0.3
-# Three carries, each of which the demo's model is unsure of; of an addition without any, all seeds write the same.
+# The addition has three carries, of which the demo's model is unsure. Without carries, all seeds would give one
+# response.
 PROMPT = "789+456="
-# Of log-probabilities, as for the syncs of a run (small_run.py): rounding in bf16 gives 0.01 to 0.02.
+# The limit of the relative gap of log-probabilities (as in small_run.py). Rounding in bf16 gives 0.01 to 0.02.
 GAP_LIMIT = 0.05
 FEWEST_RESPONSES = 2
 LEAST_FREED = 0.5
 
-# What the host's rollout actor is (RolloutRayActor), with its generate, sleep and wake_up.
+# The host's rollout actor (RolloutRayActor), with its generate, sleep and wake_up.
 Engine = Any
-# Log-probabilities, in nats, of a response's tokens after a prompt, by the policy's own forward pass.
+# Computes the log-probabilities, in nats, of a response's tokens after a prompt, by the policy's forward pass.
 Policy = Callable[[Sequence[int], Sequence[int]], list[float]]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt's tokens, and the parameters that a request begins with (vLLM's SamplingParams)."""
+    """The tokens of a prompt, and a function that makes parameters of a request (vLLM's SamplingParams)."""
 
     prompt: list[int]
     parameters: Callable[..., Any]
@@ -52,13 +53,13 @@ class Question:
 
 
 def check_sampling(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """One engine, asked everything."""
+    """Start one engine in a process, and check everything with it."""
     lines = measured(__name__, [ADDITION.model, PROMPT], out / "sampling" / "engine.log")
     return [CheckOutcome(**line) for line in lines]
 
 
 async def examine(engine: Engine, question: Question, policy: Policy) -> list[CheckOutcome]:
-    """A line for everything but sleep."""
+    """All checks except for sleep."""
     return [
         await ask_seeds(engine, question),
         await ask_ranks(engine, question, policy),
@@ -76,10 +77,10 @@ async def _tokens(engine: Engine, question: Question, **parameters: Any) -> tupl
 
 
 async def ask_seeds(engine: Engine, question: Question) -> CheckOutcome:
-    """Each seed twice alone and twice in a batch. Required: a request alone is drawn again by its seed.
+    """Draw with each seed twice alone and twice in a batch. Only a request alone must be repeated exactly.
 
-    `seeded_rollouts` promises no more than that on one machine; where kernels are not batch-invariant, a resumed run
-    has other rollouts of the same distribution.
+    `seeded_rollouts` does not promise more on one machine. Where kernels are not batch-invariant, a resumed run has
+    other rollouts of the same distribution.
     """
     alone, again = [[await _tokens(engine, question, seed=seed) for seed in SEEDS] for _ in range(2)]
     batches = [await asyncio.gather(*[_tokens(engine, question, seed=seed) for seed in SEEDS]) for _ in range(2)]
@@ -97,7 +98,7 @@ def _share_equal(one: Sequence[object], other: Sequence[object]) -> float:
 
 
 async def ask_ranks(engine: Engine, question: Question, policy: Policy) -> CheckOutcome:
-    """The likeliest tokens at each position of some responses, and how far log-probabilities are from the policy's."""
+    """Check the ranks of the likeliest tokens in some responses, and compare log-probabilities with the policy's."""
     completions = [await _answer(engine, question, seed=seed, logprobs=TOP_K) for seed in SEEDS]
     bad = [not _in_order(entries) for each in completions for entries in each.logprobs]
     gap = _gap(question, [_chain(each) for each in completions], policy)
@@ -115,7 +116,7 @@ def _chain(completion: Any) -> Chain:
 
 
 def _in_order(entries: Any) -> bool:
-    """Whether a position has the ranks 1 to k once each, in order of probability, of at most 1 in all."""
+    """Whether a position has each rank from 1 to k once, in the order of probabilities, whose sum is at most 1."""
     ranked = sorted((entry.rank, entry.logprob) for entry in entries.values() if entry.rank <= TOP_K)
     values = [value for _, value in ranked]
     return (
@@ -126,7 +127,7 @@ def _in_order(entries: Any) -> bool:
 
 
 def _gap(question: Question, chains: Sequence[Chain], policy: Policy) -> float:
-    """Mean of |log p_vLLM − log π| over all tokens, relative to the mean of |log p_vLLM|; NaN without a token."""
+    """The mean of |log p_vLLM − log π| over all tokens, relative to the mean of |log p_vLLM|; NaN without tokens."""
     pairs = [
         pair for chain in chains for pair in zip(chain.log_probs, policy(question.prompt, chain.tokens), strict=True)
     ]
@@ -135,7 +136,7 @@ def _gap(question: Question, chains: Sequence[Chain], policy: Policy) -> float:
 
 
 async def ask_tree(engine: Engine, question: Question, policy: Policy) -> CheckOutcome:
-    """A tree, drawn by the code that draws those of ETTRL."""
+    """Draw a tree by the code that draws those of ETTRL, and check it."""
     sampler = Sampler(engine, question.prompt, question.parameters(), None, TOP_K, seed=7)
     leaves = await TREE.draw(sampler)
     broken = sum(not _is_whole(leaf, question) for leaf in leaves)
@@ -143,16 +144,16 @@ async def ask_tree(engine: Engine, question: Question, policy: Policy) -> CheckO
 
 
 def _is_whole(leaf: Chain, question: Question) -> bool:
-    """Whether it ends as a response does, with the tokens of its chain counted: by its end, or at the limit."""
+    """Whether a leaf, including the tokens of its chain, ends like a response: with the end token, or at the limit."""
     ended = leaf.tokens[-1:] == (question.eos,) and leaf.finish_reason == "stop"
     cut = len(leaf.tokens) == LENGTH and leaf.is_truncated
     return len(leaf.tokens) <= LENGTH and (ended or cut)
 
 
 def judge_tree(leaves: int, broken: int, gap: float) -> CheckOutcome:
-    """`broken`: leaves that do not end as a response does.
+    """Judge a tree, of whose leaves `broken` do not end like a response.
 
-    A leaf that the engine did not continue from its chain has other log-probabilities than the policy gives it.
+    The gap shows a leaf that was not continued from its chain, because its log-probabilities differ from the policy's.
     """
     found = f"{leaves} leaves, {broken} that do not end as a response does; log-probabilities {gap:.1%} from "
     found += "the policy's"
@@ -161,7 +162,10 @@ def judge_tree(leaves: int, broken: int, gap: float) -> CheckOutcome:
 
 
 async def ask_stops(engine: Engine, question: Question) -> CheckOutcome:
-    """A greedy response, ended by a token from its middle, by a length of two, and by itself; each must say so."""
+    """End a greedy response by a token in its middle, by a limit of two tokens, and by itself.
+
+    Each must be reported.
+    """
     greedy = await _answer(engine, question, temperature=0.0)
     written = list(greedy.token_ids)
     middle = written[len(written) // 2]
@@ -179,7 +183,7 @@ async def ask_stops(engine: Engine, question: Question) -> CheckOutcome:
 
 
 async def ask_sleep(engine: Engine, question: Question, used: Callable[[], int] | None) -> CheckOutcome:
-    """How much of its memory the engine gives back in sleep, and whether it writes the same afterwards."""
+    """Measure how much memory the engine frees when it sleeps, and whether it gives the same response afterwards."""
     name = "vLLM: sleep and wake"
     if used is None:
         return skipped(name, "vLLM's CPU build has no sleep mode")
@@ -194,7 +198,7 @@ async def ask_sleep(engine: Engine, question: Question, used: Callable[[], int] 
 
 
 def own_engine(model: str) -> Engine:
-    """An engine with the arguments of the host's, but for what its weights are synced by."""
+    """An engine with the arguments of the host's, except for those of weight sync."""
     import vllm  # noqa: PLC0415 - after the device is prepared
     from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: PLC0415
 
@@ -219,7 +223,7 @@ def own_engine(model: str) -> Engine:
 
 
 def own_policy(model: str) -> Policy:
-    """The model by transformers, in bf16 as the host's policy, on the CPU: it is small."""
+    """The policy by transformers, in bf16 like the host's, on the CPU because it is small."""
     import torch  # noqa: PLC0415
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
@@ -268,7 +272,7 @@ async def _everything(model: str, text: str) -> list[CheckOutcome]:
 
 
 def main(model: str, prompt: str) -> None:
-    """Print what was seen of the model on the prompt."""
+    """Check an engine with this model on this prompt, and print the results."""
     detect().install()
     outcomes = asyncio.run(_everything(model, prompt))
     sys.stdout.write("\n" + "".join(dump(asdict(outcome)) for outcome in outcomes))

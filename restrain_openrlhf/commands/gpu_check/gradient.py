@@ -1,14 +1,14 @@
-"""One training step's gradient against the paper's loss, in each numeric type and way of batching.
+"""Compares the gradient of a training step with that of the paper's loss, for each numeric type and batching.
 
-Run as a program with cases as JSON, it takes one real step of OpenRLHF's ActorPPOTrainer under DeepSpeed for each and
-prints how far apart the two gradients are, and at the end the host's methods that were not patched. Two prompts of six
-rollouts, five labels and a missing answer between them, or the same rollouts many times over; the old policy is far
-enough away that ratios clip on both sides. DeepSpeed takes hold of the whole process, so the cases have one to
-themselves.
+As a program with cases as JSON, this module takes one real step of OpenRLHF's ActorPPOTrainer under DeepSpeed for each
+case, and prints how far apart the two gradients are, and at the end which of the host's methods were not patched. A
+case has two prompts of six rollouts each, with five labels and a missing answer, or the same rollouts many times. The
+old policy is far enough away that ratios are clipped on both sides. The cases have a process of their own, because
+DeepSpeed changes the whole process.
 
-Rollouts that come many times have the gradient that they have once, which is what the step is held against. Of as many
-other rollouts the gradients would nearly cancel, in their mean and not in the rounding of each: a right sum over 512
-micro-batches was 0.015 off, where one in bf16 was 0.028. So it is 0.002, and 0.061.
+The step uses the same rollouts many times, and its mean gradient is that of using them once. With as many different
+rollouts the gradients would nearly cancel, but their rounding errors would not: a right sum over 512 micro-batches was
+then 0.015 off, and one in bf16 0.028. With repeated rollouts they are 0.002 and 0.061 off.
 """
 
 import copy
@@ -34,13 +34,14 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.papers_loss import PapersLoss
 from restrain_openrlhf.method.types import Classes
 
-# What a wrong implementation would do instead of the paper's formula.
+# Changes of the paper's formula that a wrong implementation might have.
 WRONG: Mapping[str, Mapping[str, Any]] = {
     "net_advantage": {"net_advantage": True},
     "kl_without_prompt_weight": {"weighs_kl": False},
 }
-# Relative to the gradient's norm. A loss without the prompt weight on KL is 0.06 off, one by the net advantage 0.5 or
-# more. In bf16 a right step is 0.002 to 0.004 off, and 0.01 where attention, or half of each matrix, is rounded apart.
+# Limits of the distance, relative to the gradient's norm. A loss without the prompt weight on KL is 0.06 off, and one
+# with the net advantage 0.5 or more. In bf16 a right step is 0.002 to 0.004 off, and 0.01 where attention, or half of
+# each matrix, is rounded separately.
 LIMITS = {"fp32": 1e-4, "bf16": 0.02}
 GROUPS: tuple[Classes, ...] = ([0, 0, 0, 1, 2, None], [0, 0, 0, 0, 1, 1])
 PROMPT_WEIGHTS = (0.6, 0.9)
@@ -48,24 +49,24 @@ N = 6
 ROLLOUTS = N * len(GROUPS)
 PROMPT_TOKENS, RESPONSE_TOKENS, VOCABULARY = 4, 7, 32
 BETA, CLIP = 0.1, 0.2
-# log π − log π_old of a token: two ratios are clipped, and none is so near to the clip that rounding decides.
+# Values of log π − log π_old of a token. Two of the ratios are clipped, and none is so near to the clip that rounding
+# decides.
 SHIFTS = (-0.5, -0.1, 0.1, 0.5)
-# Four micro-batches; dynamic batching makes as many of these lengths.
+# This gives four micro-batches, and dynamic batching gives as many for these lengths.
 MICRO_BATCH = 3
 MOST_TOKENS = 36
-# A configuration's own number of micro-batches is tried up to this one.
+# A configuration's own number of micro-batches is used up to this limit.
 MOST_MICRO_BATCHES = 512
 
 
 @dataclass(frozen=True)
 class GradientCase:
-    """How the step is computed. On a GPU the kernels that pack take bf16 alone.
+    """How the step is computed. On a GPU, the kernels for packing only take bf16.
 
-    `attention` is the policy's, by OpenRLHF's name. `stage` is ZeRO's; where None as it is trained: 2 in bf16, with
-    sharded states, and 0 in fp32. The rollouts of the two prompts come `repeats` times.
-    `grad_accum_dtype` and `adam_offload` are DeepSpeed's. With `lora` an adapter alone is trained, one that is not new:
-    both of its matrices have a gradient. With `two_turns` a rollout has an agent's observation between its tokens.
-    The policy is the one that is sampled at `temperature`.
+    `attention` is the policy's, by OpenRLHF's name. `stage` is the ZeRO stage; None means 2 in bf16 and 0 in fp32. The
+    rollouts of the two prompts are repeated `repeats` times. `grad_accum_dtype` and `adam_offload` are those of
+    DeepSpeed. With `lora` only an adapter is trained, which is not new, so that both of its matrices have a gradient.
+    With `two_turns` a rollout has an agent's observation between its tokens. The policy is sampled at `temperature`.
     """
 
     dtype: str = "fp32"
@@ -82,12 +83,12 @@ class GradientCase:
 
     @property
     def rollouts(self) -> int:
-        """Of the step."""
+        """The number of rollouts of the step."""
         return ROLLOUTS * self.repeats
 
     @property
     def name(self) -> str:
-        """In words, such as `bf16, packed, dynamic`."""
+        """The case in words, such as `bf16, packed, dynamic`."""
         other = {
             "mean of sequences": not self.token_mean,
             f"ZeRO {self.stage}": self.stage is not None,
@@ -112,10 +113,10 @@ FLASH, TORCHS = (
 
 
 def check_gradient(out: Path, config: RunConfig | None = None) -> list[CheckOutcome]:
-    """All cases in one process: flash-attn's where it is there, and CONFIG's own sum of micro-batches."""
+    """Measure all cases in one process, including flash-attn's if it is installed, and that of CONFIG."""
     missing = [each.reason for each in detect().unsupported if each.value == "flash_attention_2"]
     flags = {} if config is None else flags_here(config)
-    # Stage 0 has no optimizer of DeepSpeed's whose sum could be read.
+    # With stage 0 there is no optimizer of DeepSpeed from which the gradient could be read.
     own = (sum_of(flags),) if flags.get("ds.zero_stage") else ()
     cases = (*CASES, *TORCHS, *(() if missing else FLASH), *own)
     *gaps, patches = measured(__name__, as_words(cases), out / "gradient" / "gradient.log")
@@ -125,9 +126,10 @@ def check_gradient(out: Path, config: RunConfig | None = None) -> list[CheckOutc
 
 
 def sum_of(flags: Flags) -> GradientCase:
-    """As many micro-batches as each GPU adds up in a step of these flags, at least four, in their type, temperature.
+    """The case with the batching, numeric types, attention and temperature of these flags.
 
-    Packed where these are, by their attention; of an adapter where one is trained.
+    It has as many micro-batches as each GPU adds up in a step, but at least four. If an adapter is trained, so it is
+    here.
     """
     gpus, dynamic = max(GpuLayout.of(flags).policy, 1), flags["train.dynamic_batch_enable"]
     packed = dynamic or flags["ds.packing_samples"]
@@ -149,7 +151,7 @@ def sum_of(flags: Flags) -> GradientCase:
 
 
 def judge_gradient(case: GradientCase, gap: Mapping[str, float]) -> CheckOutcome:
-    """Failed where the step is not the paper's, or where the case could not tell."""
+    """Failed where the gradient is not the paper's, or where the case could not tell a wrong one."""
     name, limit = f"gradient: {case.name}", LIMITS[case.dtype]
     numbers = {measure: gap[measure] for measure in ("hooked", *WRONG)}
     if min(gap[wrong] for wrong in WRONG) < limit:
@@ -158,21 +160,21 @@ def judge_gradient(case: GradientCase, gap: Mapping[str, float]) -> CheckOutcome
 
 
 def judge_patches(not_patched: Sequence[str]) -> CheckOutcome:
-    """Whether the hook is on in a process that imports the host after it."""
+    """Whether the hook is on in a process that imports the host after installing the hook."""
     found = f"not patched: {', '.join(not_patched)}" if not_patched else "every method of the hook's table is patched"
     return judged("hook", not not_patched, found)
 
 
 def as_words(cases: Sequence[GradientCase]) -> list[str]:
-    """The cases as this program takes them."""
+    """The command line of this program for these cases."""
     return [json.dumps(asdict(case)) for case in cases]
 
 
 def measure(case: GradientCase) -> dict[str, float]:
-    """One step of the case, in this process; the hook must be installed.
+    """Take one step of the case in this process, in which the hook must be installed.
 
-    Distances from the paper's gradient, relative to its norm: the hooked step's, and those of the WRONG losses. A
-    tolerance between them can tell the two apart; `clipped_share` of the tokens are clipped.
+    Returns distances from the paper's gradient, relative to its norm: that of the hooked step, and those of the WRONG
+    losses. A limit between them tells right from wrong. `clipped_share` is the share of clipped tokens.
     """
     plain, trainer = _prepare(case)
     experience, clipped_share = _experience(plain, case)
@@ -204,23 +206,23 @@ def _arguments(case: GradientCase) -> Any:
         "algo.kl.estimator": "k3",
         "algo.kl.init_coef": BETA,
         "actor.max_norm": 0.0,
-        # As in every run (config/host_flags.py): the entropy is logged.
+        # With 0, as in every run (config/host_flags.py), the entropy is only logged.
         "actor.entropy_coef": 0,
-        # The default is token-mean, and before 0.11.2 there is no other.
+        # token-mean is the default, and the only mode before 0.11.2.
         **({} if case.token_mean else {"actor.loss_agg_mode": "seq-mean-token-mean"}),
     }
     args = host_step.arguments_of(to_arguments(flags))
     args.actor.eps_clip_low_high = (CLIP, CLIP)
     args.ds.param_dtype = case.dtype
-    # Dynamic batches that are padded exist in these cases alone: the host packs them.
+    # Padded dynamic batches only exist in these cases; the host always packs them.
     args.ds.packing_samples, args.ds.attn_implementation = "packed" in case.batching, case.attention
     return args
 
 
 def _prepare(case: GradientCase) -> tuple[Any, Any]:
-    """A copy of the policy outside of DeepSpeed's engine, and the host's trainer with the policy in it.
+    """A copy of the policy outside of DeepSpeed's engine, and the host's trainer with the policy.
 
-    DeepSpeed wants all backward passes to itself: the paper's loss is differentiated on the copy.
+    The paper's loss is differentiated on the copy, because DeepSpeed must see all backward passes of its engine.
     """
     import torch  # noqa: PLC0415 - after the device is prepared
 
@@ -230,15 +232,15 @@ def _prepare(case: GradientCase) -> tuple[Any, Any]:
     model = host_step.small_model(args, VOCABULARY, case.lora)
     plain = host_step.policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
     if case.attention == flash_attention.BY_TORCH:
-        # No GPU of ours has run this attention: the paper's gradient is by another.
+        # This attention is what is checked, so the paper's gradient is computed with another one.
         plain.model.set_attn_implementation("sdpa")
     return plain, host_step.trainer_of(strategy, host_step.policy_of(model, args), args)
 
 
 def _experience(policy: Any, case: GradientCase) -> tuple[Any, float]:
-    """Rollouts as they reach the policy's replay buffer, each with its pair, and the share of tokens that are clipped.
+    """Rollouts with their pairs, in the form of the policy's replay buffer, and the share of clipped tokens.
 
-    Made on the CPU, so that every device has the same case.
+    They are made on the CPU, so that all devices have the same case.
     """
     import torch  # noqa: PLC0415
 
@@ -261,7 +263,7 @@ def _experience(policy: Any, case: GradientCase) -> tuple[Any, float]:
 
 
 def _scored() -> dict[str, list[Any]]:
-    """The columns that a method gives the rollouts."""
+    """The columns that a method adds to the rollouts."""
     import torch  # noqa: PLC0415
 
     from restrain_openrlhf.hook.rollout.group_columns import TRAINED_ON, columns  # noqa: PLC0415 - imports the stack
@@ -279,9 +281,9 @@ def _scored() -> dict[str, list[Any]]:
 
 
 def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
-    """The gradient of the formula, differentiated on a policy outside of DeepSpeed and of the host's log-probabilities.
+    """The gradient of the formula, on a policy outside of DeepSpeed and without the host's log-probabilities.
 
-    The hook takes their place in a training step (fixes/log_probs.py).
+    These are replaced by the hook in a training step (hook/fixes/log_probs.py), so they are part of what is checked.
     """
     import torch  # noqa: PLC0415
 
@@ -298,7 +300,7 @@ def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
 
 
 def main(words: Sequence[str]) -> None:
-    """Print a JSON line for each of the cases."""
+    """Measure each case, and print a JSON line for it."""
     host_step.prepare_process()
     for word in words:
         sys.stdout.write(dump(measure(GradientCase(**json.loads(word)))))

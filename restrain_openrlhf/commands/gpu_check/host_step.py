@@ -1,4 +1,4 @@
-"""OpenRLHF's own trainer under DeepSpeed in a process of its own, with the hook on: what the measured steps run in."""
+"""Sets up OpenRLHF's trainer under DeepSpeed with the hook on, in the process of a measurement."""
 
 import os
 import socket
@@ -15,12 +15,12 @@ from restrain_openrlhf.method import parse_settings
 
 # OpenRLHF's default for Adam's first moment.
 BETA_1 = 0.9
-# ZeRO's stage that partitions parameters.
+# The ZeRO stage that partitions parameters.
 PARTITIONED = 3
 
 
 def prepare_process() -> None:
-    """This process is all there is of the distributed run; to be called before the host is imported."""
+    """Make this process a distributed run of one process. Must be called before the host is imported."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -31,25 +31,25 @@ def prepare_process() -> None:
 
 
 def arguments_of(words: Sequence[str]) -> Any:
-    """The host's arguments of these words, completed as its own command does (cli/train_ppo_ray.py)."""
+    """The host's arguments for these words, completed as the host's command does it (cli/train_ppo_ray.py)."""
     from openrlhf.utils.config import hierarchize  # noqa: PLC0415 - after the device is prepared
 
     args = hierarchize(parse(words))
     if args.actor.eps_clip_low_high is None:
         args.actor.eps_clip_low_high = (args.actor.eps_clip, args.actor.eps_clip)
-    # Dynamic batches are packed.
+    # The host always packs dynamic batches.
     args.ds.packing_samples |= args.train.dynamic_batch_enable
     args.ds.attn_implementation = attention_of(args.ds.attn_implementation, args.ds.packing_samples)
     return args
 
 
 def attention_of(asked: str, packed: bool) -> str:
-    """What is packed has an attention of such a name, whatever is asked for."""
+    """The attention that the host uses: packing requires one of flash-attn's names."""
     return "flash_attention_2" if packed and "flash_attention" not in asked else asked
 
 
 def strategy_of(args: Any) -> Any:
-    """The host's, with its process group."""
+    """The host's strategy, with its process group set up."""
     from openrlhf.utils import get_strategy  # noqa: PLC0415
 
     strategy = get_strategy(args)
@@ -58,9 +58,9 @@ def strategy_of(args: Any) -> Any:
 
 
 def small_model(args: Any, vocabulary: int, lora: bool) -> Any:
-    """A small Qwen3 with random weights; with `lora`, below an adapter on every linear layer, some steps old.
+    """A small Qwen3 with random weights; with `lora`, it has an adapter on every linear layer, which is not new.
 
-    As in every preset's model, several query heads share their keys and values.
+    Several query heads share keys and values, as in the models of all presets.
     """
     import torch  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, Qwen3Config  # noqa: PLC0415
@@ -86,19 +86,20 @@ def small_model(args: Any, vocabulary: int, lora: bool) -> Any:
     policy = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))
     with torch.no_grad():
         for parameter in trained(policy):
-            # Larger, two kernels' rounding in bf16 would be as far apart as the limit of the gradient's check.
+            # With larger values, the rounding of two kernels in bf16 would differ by as much as the limit of the
+            # gradient's check.
             parameter.normal_(std=0.03)
-    # As DeepSpeed will have it; peft makes an adapter in fp32.
+    # DeepSpeed needs one type, but peft makes adapters in fp32.
     return policy.to(model.dtype)
 
 
 def trained(model: Any) -> list[Any]:
-    """The parameters that have a gradient."""
+    """The parameters that have gradients."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def policy_of(model: Any, args: Any) -> Any:
-    """The host's policy around a model, outside of DeepSpeed."""
+    """The host's policy with this model, outside of DeepSpeed."""
     from openrlhf.models import Actor  # noqa: PLC0415
 
     policy = Actor(model)
@@ -107,7 +108,7 @@ def policy_of(model: Any, args: Any) -> Any:
 
 
 def trainer_of(strategy: Any, policy: Any, args: Any) -> Any:
-    """The host's trainer of the policy, as trainer/ray/ppo_actor.py makes it; `trainer.actor` is DeepSpeed's engine."""
+    """The host's trainer, made as in trainer/ray/ppo_actor.py; `trainer.actor` is DeepSpeed's engine."""
     from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer  # noqa: PLC0415
 
     actor = args.actor
@@ -121,7 +122,7 @@ def trainer_of(strategy: Any, policy: Any, args: Any) -> Any:
 def experience_of(
     sequences: Any, attention: Any, mask: Any, old: Any, base: Any, info: Mapping[str, Sequence[Any]]
 ) -> Any:
-    """Rollouts as they reach the replay buffer: tokens (B, T), log-probabilities (B, T-1), the method's columns."""
+    """Rollouts in the form of the replay buffer: tokens (B, T), log-probabilities (B, T-1), the method's columns."""
     from openrlhf.trainer.ppo_utils.experience import Experience  # noqa: PLC0415
 
     return Experience(
@@ -137,7 +138,7 @@ def experience_of(
 
 
 def used_gradient(engine: Any) -> Any:
-    """The gradient of one step of the host's own loop, from Adam's first moment, which is 0 before that step."""
+    """The gradient of the first step, computed from Adam's first moment, which was 0 before."""
     import torch  # noqa: PLC0415
 
     moments = [_first_moment(engine, each).flatten().double().cpu() for each in trained(engine.module)]
@@ -145,11 +146,11 @@ def used_gradient(engine: Any) -> Any:
 
 
 def _first_moment(engine: Any, parameter: Any) -> Any:
-    """Adam's exp_avg of the whole parameter, also where it lies in ZeRO's flat groups.
+    """Adam's exp_avg of a whole parameter, also where it is part of ZeRO's flat groups.
 
-    `safe_get_full_optimizer_state` does not do here: DeepSpeed links the states after the first group's step, when the
-    other groups have none yet (runtime/zero/stage_1_and_2.py, _optimizer_step). ZeRO 3 has no such groups, nor has the
-    optimizer that adds up in fp32 under ZeRO 1.
+    `safe_get_full_optimizer_state` fails for flat groups, because DeepSpeed links their states after the step of the
+    first group, when the others have none yet (runtime/zero/stage_1_and_2.py, _optimizer_step). ZeRO 3 has no such
+    groups, nor has the optimizer that adds up in fp32 under ZeRO 1.
     """
     from deepspeed.runtime.bf16_optimizer import BF16_Optimizer  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
-"""Whether vLLM computes with the trained weights, to the last bit: a run's digests against those of its saved model.
+"""Checks that vLLM has the trained weights bit for bit: compares a run's digests with those of its saved model.
 
-Run as a program, it has vLLM load a model from its folder, and prints the digests of what it then computes with.
+As a program, this module loads a model into vLLM, and prints the digests of the weights that vLLM computes with.
 """
 
 import json
@@ -15,21 +15,21 @@ from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, j
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.records.folder import RunFolder
 
-# An engine of its own, beside nothing else; its model is small.
+# The model is small, and nothing else is on the GPU.
 MEMORY_SHARE, MAX_LEN = 0.3, 32
-# Names of weights in a message.
+# The most names of weights in a message.
 NAMED = 3
 
 
 def check_digests(run: RunFolder, log: Path) -> CheckOutcome:
-    """What each engine of a finished run held after the last weight sync, against the model that the run saved."""
+    """Compare what each engine of a finished run held after its last weight sync with the saved model."""
     (loaded,) = measured(__name__, [run.model], log)
     files = sorted(run.weight_digests.glob("*.json"))
     return judge_digests([worker for file in files for worker in json.loads(file.read_text())], loaded)
 
 
 def judge_digests(workers: Sequence[Mapping[str, str]], loaded: Mapping[str, str]) -> CheckOutcome:
-    """`workers`: of each vLLM worker, after the last sync; `loaded`: of one that loaded the saved model."""
+    """Compare the digests of all vLLM workers after the last sync with those of one that has `loaded` the model."""
     name = "weights in vLLM, bits"
     if not workers or not loaded:
         return failed(name, f"digests of {len(workers)} vLLM workers and {len(loaded)} weights: nothing was compared")
@@ -44,7 +44,7 @@ def judge_digests(workers: Sequence[Mapping[str, str]], loaded: Mapping[str, str
 
 
 def main(model: str) -> None:
-    """Print the digests of the model at this folder, as one object."""
+    """Print the digests of the model in this folder as one JSON object."""
     from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415
 
     detect().install()

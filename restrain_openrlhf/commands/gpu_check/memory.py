@@ -1,8 +1,8 @@
-"""Peak memory of a configuration's training step: measured with few layers, extrapolated, held against the estimate.
+"""Measures the peak memory of a training step with few layers, extrapolates it, and compares it with the estimate.
 
-Run as a program with a number of layers and OpenRLHF's flags, it takes training steps of the configuration's model with
-so many layers and random weights by the host's own trainer, and prints what the second one took as a JSON line. It
-needs CUDA: a CPU does not say what it gave to whom.
+As a program with a number of layers and OpenRLHF's flags, this module takes training steps of the configuration's
+model, with so many layers and random weights, by the host's trainer, and prints the memory of the second step as a JSON
+line. It needs CUDA, because a CPU does not report what a process has allocated.
 """
 
 import sys
@@ -31,23 +31,23 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
 LAYERS = (2, 4)
-# A container's limit, or the word `max` (cgroup v2).
+# The file with a container's limit, or the word `max` (cgroup v2).
 CONTAINERS = Path("/sys/fs/cgroup/memory.max")
-# What is measured: the policy on one GPU, alone with its states.
+# The measured layout: the policy and its states alone on one GPU.
 ALONE: Mapping[str, object] = {
     "actor.num_nodes": 1,
     "actor.num_gpus_per_node": 1,
     "train.colocate_all": False,
     "train.colocate_actor_ref": False,
 }
-# Micro-batches of a step: with a second one, gradients of the first are there while activations are.
+# Micro-batches of a step. With two, the gradients of the first exist at the same time as activations.
 MICRO_BATCHES = 2
 PAIR = {POSITIVE: 0.5, NEGATIVE: -0.5, KL_WEIGHT: 1.0}
 
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """One GPU's bytes at `layers` of the model's `whole` number of layers: between steps, and the step's peak."""
+    """The bytes on one GPU with `layers` of the model's `whole` layers: held between steps, and the peak of a step."""
 
     layers: int
     whole: int
@@ -56,28 +56,28 @@ class TrainingStep:
 
 
 def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
-    """Bytes of the training step by `restrain show --memory`: of what is measured, alone, and on CONFIG's GPUs.
+    """The estimated bytes of the training step: in the measured layout, and in CONFIG's layout.
 
-    From the host's parsed flags. Raises ConfigError where the model or the layout is not covered.
+    `flags` are parsed. Raises ConfigError where the estimate does not cover the model or the layout.
     """
     shape = shape_of(str(flags["actor.model_name_or_path"]))
     alone, layout = (
         max(found.peak_bytes[phase] for phase in TRAINING)
         for found in (estimate({**flags, **ALONE}, shape), estimate(flags, shape))
     )
-    # torch counts nothing of CUDA's own memory.
+    # torch does not count the memory of CUDA's context.
     return alone - CONTEXT, layout
 
 
 def extrapolate(few: TrainingStep, more: TrainingStep) -> TrainingStep:
-    """The line through two measurements, at all layers: embedding and head count once, each layer the same."""
+    """Extrapolate two measurements to all layers. Embedding and head count once, and each layer adds the same."""
     steps = (few.whole - few.layers) / (more.layers - few.layers)
     held, peak = few.held + (more.held - few.held) * steps, few.peak + (more.peak - few.peak) * steps
     return TrainingStep(few.whole, few.whole, held, peak)
 
 
 def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
-    """Skipped without a configuration or a GPU. Each measurement has a process of its own."""
+    """Measure in one process per number of layers. Skipped without a configuration or a GPU."""
     name, device = "peak memory", detect()
     if config is None:
         return [skipped(name, "no CONFIG was given")]
@@ -91,7 +91,7 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
 
 
 def report_peak(whole: TrainingStep) -> CheckOutcome:
-    """What the step would take on one GPU; sharding divides the states among several."""
+    """Report what the step would take on one GPU. Sharding would divide the states among several."""
     peak, held = whole.peak / GIB, whole.held / GIB
     found = (
         f"{peak:.1f} GiB at {whole.layers} layers by extrapolation, {held:.1f} of them between steps, on one GPU that "
@@ -101,7 +101,7 @@ def report_peak(whole: TrainingStep) -> CheckOutcome:
 
 
 def check_estimate(whole: TrainingStep, config: RunConfig) -> CheckOutcome:
-    """Skipped where `restrain show --memory` has no estimate."""
+    """Compare the measurement with the estimate. Skipped where `restrain show --memory` has none."""
     try:
         alone, layout = estimated_bytes(flags_here(config))
     except NoEstimateError as error:
@@ -110,10 +110,10 @@ def check_estimate(whole: TrainingStep, config: RunConfig) -> CheckOutcome:
 
 
 def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int | None) -> CheckOutcome:
-    """Failed where CONFIG's layout, its estimate put right by the measurement, needs more than a GPU has.
+    """Failed where CONFIG's layout, with its estimate corrected by the measurement, needs more than a GPU has.
 
-    What was measured beyond the estimate is taken as there on each GPU: batches and buckets are not sharded, and what
-    is, the states, is exact.
+    What was measured beyond the estimate is assumed on each GPU, because batches and buckets are not sharded, and the
+    estimate of sharded states is exact.
     """
     needed = layout + whole.peak - alone
     ratio = whole.peak / alone
@@ -127,7 +127,7 @@ def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int 
 
 
 def check_host_memory(config: RunConfig, here: int) -> CheckOutcome:
-    """Failed where a node of CONFIG's layout keeps more in main memory, by estimate, than this machine has."""
+    """Failed where a node of CONFIG's layout needs more main memory, by estimate, than this machine has."""
     name, flags = "host memory", flags_here(config)
     try:
         lines = estimate(flags, shape_of(str(flags["actor.model_name_or_path"]))).host
@@ -140,7 +140,7 @@ def check_host_memory(config: RunConfig, here: int) -> CheckOutcome:
 
 
 def memory_here() -> int:
-    """Bytes of the machine, or of the container that this is."""
+    """The bytes of main memory of this machine or container."""
     import psutil  # noqa: PLC0415 - the training stack has it
 
     whole: int = psutil.virtual_memory().total
@@ -149,7 +149,7 @@ def memory_here() -> int:
 
 
 def measure(words: Sequence[str], layers: int) -> TrainingStep:
-    """A first step, which makes the optimizer's states, and a second one that is measured. `words` are the host's."""
+    """Take a step, which creates the optimizer's states, and measure a second one; `words` are the host's flags."""
     import torch  # noqa: PLC0415 - after the device is prepared
     from transformers import AutoConfig  # noqa: PLC0415
 
@@ -173,14 +173,14 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
 
 
 def _rollouts_at_once(args: Any) -> int:
-    """Rollouts of the longest length in a micro-batch; dynamic batching bounds their tokens."""
+    """The number of longest rollouts in a micro-batch; dynamic batching limits their tokens."""
     if not args.train.dynamic_batch_enable:
         return int(args.train.micro_batch_size)
     return max(1, int(args.train.max_tokens_per_gpu) // int(args.data.max_len))
 
 
 def few_layers(strategy: Any, config: Any, layers: int) -> Any:
-    """The policy that trainer/ray/ppo_actor.py makes of `strategy.args`, adapters included, of few random layers."""
+    """The policy with few random layers, made as in trainer/ray/ppo_actor.py from `strategy.args`, with adapters."""
     import torch  # noqa: PLC0415
     from openrlhf.models import Actor  # noqa: PLC0415
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
@@ -212,7 +212,7 @@ def few_layers(strategy: Any, config: Any, layers: int) -> Any:
 
 
 def _experience(args: Any, vocabulary: int) -> Any:
-    """Rollouts of the longest length: half of the tokens are the response, or as many as may be new."""
+    """Rollouts of the longest length. The response is half of the tokens, or as many as may be new."""
     import torch  # noqa: PLC0415
 
     rollouts, length = args.train.batch_size, args.data.max_len
@@ -226,7 +226,7 @@ def _experience(args: Any, vocabulary: int) -> Any:
 
 
 def main(layers: str, *words: str) -> None:
-    """Print what one step with so many layers took."""
+    """Print the memory of one step with so many layers."""
     prepare_process()
     sys.stdout.write("\n" + dump(asdict(measure(words, int(layers)))))
 

@@ -1,4 +1,4 @@
-"""What one line of the check found, and all lines as a table for people and as JSON for programs."""
+"""The outcomes of checks, and their output as a table for people and as JSON for programs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ COLOURS: Mapping[Verdict, str] = {"pass": "green", "fail": "red", "skipped": "ye
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """One line: `found` says what was measured, why it failed, or why it was not tried."""
+    """One line of a check; `found` says what was measured, why it failed, or why it was not tried."""
 
     name: str
     verdict: Verdict
@@ -24,23 +24,23 @@ class CheckOutcome:
 
 
 def judged(name: str, holds: bool, found: str, **numbers: float) -> CheckOutcome:
-    """Passed where it holds, or is only reported; else failed: a long run should not be started."""
+    """Passed where it holds or is only reported, else failed. After a failure, a long run should not be started."""
     return CheckOutcome(name, "pass" if holds else "fail", found, numbers)
 
 
 def failed(name: str, found: str, **numbers: float) -> CheckOutcome:
-    """Whatever the numbers."""
+    """A failed outcome."""
     return judged(name, False, found, **numbers)
 
 
 def skipped(name: str, because: str) -> CheckOutcome:
-    """It could not be tried here."""
+    """The outcome of what could not be tried here."""
     return CheckOutcome(name, "skipped", because)
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found, and how long it took."""
+    """The outcomes of a check, and how long it took."""
 
     check: str
     outcomes: tuple[CheckOutcome, ...]
@@ -48,12 +48,12 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether none of its lines failed."""
+        """Whether no outcome has failed."""
         return all(outcome.verdict != "fail" for outcome in self.outcomes)
 
 
 def table(results: Sequence[CheckResult]) -> Table:
-    """A row for each line; a check's time stands in its first."""
+    """A table with a row for each outcome. The first row of a check has its time."""
     made = Table("check", "", Column("found", overflow="fold"), "seconds")
     for result in results:
         for number, outcome in enumerate(result.outcomes):
@@ -64,7 +64,7 @@ def table(results: Sequence[CheckResult]) -> Table:
 
 
 def write_json(results: Sequence[CheckResult], folder: Path, device: str) -> Path:
-    """All of it, after every check, so that an interrupted command leaves what it found."""
+    """Write all results. This is done after every check, so that an interrupted command leaves its results."""
     path = folder / "gpu-check.json"
     document = {"device": device, "ok": all(result.ok for result in results), "checks": [asdict(r) for r in results]}
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

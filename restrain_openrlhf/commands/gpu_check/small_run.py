@@ -1,7 +1,7 @@
-"""A real run on the device with the demo's model: weights, resuming, and a test-time adaptation.
+"""Checks real runs with the demo's model on this device: weight sync, resuming, and a test-time adaptation.
 
-vLLM has the policy's weights after every sync, a killed run resumes, and an adaptation's memory is free again when its
-model votes.
+vLLM must have the policy's weights after every sync, a killed run must resume, and the memory of an adaptation's
+training must be free again when its model votes.
 """
 
 import json
@@ -26,10 +26,10 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import KL, StepRow, read_steps
 
-# Killed in the step after a checkpoint, and two steps beyond it.
+# The run is killed after the step that follows a checkpoint, and then takes two more steps.
 STEPS, SAVED, KILLED_AFTER = 5, 2, 3
 PROMPTS = 8
-# A step moves the policy so far that weights which are not sent are seen in the next step's log-probabilities.
+# A step must move the policy so far that missing weights show in the next step's log-probabilities.
 LEARNING_RATE = 5e-4
 SIZES: Mapping[str, object] = {
     "rollout.batch_size": PROMPTS,
@@ -40,42 +40,43 @@ SIZES: Mapping[str, object] = {
     "ckpt.save_steps": SAVED,
     "actor.adam.lr": LEARNING_RATE,
 }
-# Of CONFIG, where it trains an adapter: the small run then trains one like it.
+# If CONFIG trains an adapter, the small run trains one with these flags.
 ADAPTER = ("ds.lora.rank", "ds.lora.alpha", "ds.lora.dropout", "ds.lora.target_modules")
-# An adapter of a usual size moves the policy about as far by it as all weights do by the other.
+# With this rate, an adapter of a usual size moves the policy about as far as all weights do with LEARNING_RATE.
 ADAPTERS_LEARNING_RATE = 2e-3
 
 GAP = "restrain/logprob_gap_relative"
-# Rounding in bf16 gives 0.01 to 0.035 of the mean |log p|.
+# Rounding in bf16 gives a relative gap of 0.01 to 0.035.
 GAP_LIMIT = 0.1
 PROB_ERROR = "restrain/token_mult_prob_error"
-# The looser of the limits that NeMo-RL's tests have of it.
+# The looser of two limits in NeMo-RL's tests.
 PROB_ERROR_LIMIT = 1.1
-# What the policy must have moved by, in nats a token, for weights that were not sent to be seen: rollouts of the demo's
-# model were 0.3 of their mean |log p| from a policy at KL 0.003, 1.1 at 0.04, 7 at 0.4. How far five steps go differs
-# from run to run: 0.013 to 0.98 were seen.
+# The least KL to the base model, in nats per token, at which missing weights show: rollouts of the demo's model had a
+# relative gap of 0.3 to a policy at KL 0.003, of 1.1 at 0.04, and of 7 at 0.4. Five steps gave a KL of 0.013 to 0.98.
 LEAST_KL = 0.003
 ARRIVED = "restrain/update_arrived"
-# Of the policy's move: what rounding leaves of a move that is twice its size is within an eighth of the whole.
+# The least share of the policy's move that must arrive. For a move of twice the rounding, the measured share is off by
+# at most an eighth.
 LEAST_ARRIVED = 0.8
-# Of the KL of a step that is taken again from the same checkpoint, with other rollouts; of the base model it is 0.
+# A step that is repeated from the same checkpoint with other rollouts must have at least this share of its KL. From the
+# base model, the KL would be 0.
 LEAST_KL_AGAIN = 0.25
 
 ADAPTED_PROBLEMS, ADAPTED_STEPS, VOTES = 8, 2, 4
 
 
 def on_one_gpu() -> dict[str, object]:
-    """What the demo's layout becomes on a machine with one GPU; weights travel by CUDA IPC."""
+    """The flags by which the demo's layout fits on one GPU, where weights are sent by CUDA IPC."""
     return flags_to_share(flags_of(load_run_config(find_config(ADDITION.preset))), 1)
 
 
 def layout_here() -> dict[str, object]:
-    """Flags of the small runs beyond those of `configs/cpu`: on GPUs, how all models share one of them."""
+    """The flags of small runs in addition to those of `configs/cpu`: on GPUs, all models share one."""
     return on_one_gpu() if detect().has_gpus else {}
 
 
 def adapter_of(config: RunConfig | None) -> dict[str, object]:
-    """Flags of the adapter that a run of CONFIG trains; none where it trains all weights."""
+    """The flags of the adapter that CONFIG trains; empty where it trains all weights."""
     flags = {} if config is None else flags_of(config)
     if not flags.get("ds.lora.rank"):
         return {}
@@ -84,23 +85,23 @@ def adapter_of(config: RunConfig | None) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class SmallRun:
-    """A run of a few steps below `folder`; `flags` are those of its layout, and of the adapter that it trains."""
+    """A run of a few steps in `folder`; `flags` are those of its layout and of its adapter."""
 
     folder: Path
     flags: Mapping[str, object]
 
     @property
     def run(self) -> RunFolder:
-        """What `restrain train` writes."""
+        """The run's folder."""
         return RunFolder(self.folder / "run")
 
     @property
     def log(self) -> Path:
-        """What `restrain train` prints."""
+        """The output of `restrain train`."""
         return self.folder / "train.log"
 
     def words(self) -> list[str]:
-        """For `restrain`."""
+        """The command line for `restrain`."""
         flags = {
             "actor.model_name_or_path": str(ADDITION.model),
             "data.prompt_dataset": str(self.folder / "prompts.jsonl"),
@@ -117,7 +118,7 @@ def _as_flags(flags: Mapping[str, object]) -> dict[str, object]:
 
 
 def shared_run(out: Path, config: RunConfig | None) -> SmallRun:
-    """The run of the training check, its prompts written."""
+    """The run of the training check, with its prompts written."""
     small = SmallRun(out / "train", {**layout_here(), **adapter_of(config)})
     small.folder.mkdir(parents=True, exist_ok=True)
     write_prompts(small.folder / "prompts.jsonl", training_problems(STEPS * PROMPTS))
@@ -125,9 +126,9 @@ def shared_run(out: Path, config: RunConfig | None) -> SmallRun:
 
 
 def check_training(out: Path, config: RunConfig | None = None) -> list[CheckOutcome]:
-    """A few steps, killed after the third and started again, now with digests of what vLLM computes with.
+    """Train a few steps, kill the run after the third, and start it again with digests of vLLM's weights.
 
-    Where CONFIG trains an adapter, so do they, with its rank, scale and layers.
+    If CONFIG trains an adapter, so does this run, with its rank, scale and layers.
     """
     small = shared_run(out, config)
     kill_when(lambda: len(read_steps(small.run.metrics)) >= KILLED_AFTER, RESTRAIN, small.words(), small.log)
@@ -140,7 +141,7 @@ def check_training(out: Path, config: RunConfig | None = None) -> list[CheckOutc
 
 
 def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
-    """The gap of a step's rollouts is that of the sync before it."""
+    """Judge the weight syncs. The gap of a step's rollouts shows the sync before that step."""
     name = "weights in vLLM"
     gaps, errors = ([row.numbers.get(each, math.nan) for row in rows] for each in (GAP, PROB_ERROR))
     broken = sorted({number for row in rows for number in row.broken})
@@ -164,7 +165,10 @@ def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
 
 
 def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: bool, has_model: bool) -> CheckOutcome:
-    """Each step once, from the checkpoint on, on the prompts of its own; the steps before it as they were."""
+    """Judge the resume.
+
+    Each step must occur once and have its own prompts, and the steps before the checkpoint must be unchanged.
+    """
     name, steps = "SIGKILL and resume", [row.step for row in rows]
     if steps != list(range(1, STEPS + 1)):
         return failed(name, f"metrics.jsonl has the steps {steps}, not 1 to {STEPS} once each")
@@ -178,9 +182,9 @@ def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: boo
 
 
 def _resumed_wrongly(before: Sequence[StepRow], rows: Sequence[StepRow]) -> str | None:
-    """What the checkpoint did not bring back: the place among the prompts, or the policy's weights; None for neither.
+    """What the checkpoint did not restore: the place among the prompts, or the policy's weights; None if it did.
 
-    The killed run had taken the first step after the checkpoint, and the resumed run took it again.
+    Both the killed run and the resumed run have taken the first step after the checkpoint.
     """
     digests = [row.votes["prompts_digest"] for row in rows]
     if len(set(digests)) < len(digests):
@@ -197,7 +201,7 @@ def _resumed_wrongly(before: Sequence[StepRow], rows: Sequence[StepRow]) -> str 
 
 
 def check_adaptation(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """Two steps on eight problems. The engines that vote take nine tenths of a GPU and fail where it is not free."""
+    """Adapt in two steps on eight problems. Engines that vote need nine tenths of a GPU, and fail if it is not free."""
     folder = out / "adapt"
     prompts, made = folder / "problems.jsonl", folder / "out"
     folder.mkdir(parents=True, exist_ok=True)
@@ -213,7 +217,7 @@ def check_adaptation(out: Path, _config: RunConfig | None = None) -> list[CheckO
 
 
 def judge_adaptation(predictions: Sequence[dict[str, Any]], result: dict[str, Any]) -> CheckOutcome:
-    """Every problem has a vote after training, which took its steps, of the model that the last of them left."""
+    """Every problem must have a vote, after all steps of training, of the model that the last step has left."""
     voted, steps, chosen = sum(row["vote_share"] > 0 for row in predictions), result["steps"], result["chosen_step"]
     model = f"the model of step {chosen}" if chosen else "the base model"
     found = f"{steps} steps, then {voted} of {ADAPTED_PROBLEMS} problems voted on by {model}"

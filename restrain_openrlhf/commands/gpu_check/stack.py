@@ -1,4 +1,4 @@
-"""The installed stack: what `restrain doctor` finds, and the kernels of a training step against plain arithmetic."""
+"""Checks the installed stack: what `restrain doctor` finds, and kernels of a training step against exact arithmetic."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,18 +13,18 @@ from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine.flash_attention import varlen_attention
 
-# Of bf16, which keeps eight bits: about what one rounding of the result is.
+# The limit of a kernel's relative error in bf16, which keeps eight bits.
 ROUNDING = 0.02
-# The head is as large as that of every preset's model.
+# HEAD is the size of a head in the models of all presets.
 SIZE, HEADS, KEYS, TOKENS, HEAD = 512, 4, 2, 128, 128
-# Rollouts that are packed into so many tokens; a kernel's blocks are 64 or 128 tokens long.
+# The lengths of packed rollouts, which add up to TOKENS. The blocks of a kernel are 64 or 128 tokens long.
 LENGTHS = (1, 70, 57)
-# What `restrain doctor` says of the machine that the results are of.
+# The findings of `restrain doctor` that describe the machine.
 MACHINE = ("accelerator", "NVIDIA driver", "attention", "optimizer")
 
 
 def check_doctor(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """Driver, toolkit and packages, by the command itself: a line for each thing that is wrong."""
+    """Run `restrain doctor`, and report each of its findings that failed."""
     log = out / "stack" / "doctor.log"
     try:
         lines = measured(RESTRAIN, ["doctor", "--json"], log)
@@ -38,19 +38,19 @@ def check_doctor(out: Path, _config: RunConfig | None = None) -> list[CheckOutco
 
 
 def check_kernels(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """Matrix product and attention with its gradient, in bf16."""
+    """Check the matrix product and attention with their gradients, in bf16."""
     (errors,) = measured(__name__, [], out / "stack" / "kernels.log")
     return judge_kernels(errors)
 
 
 def judge_kernels(errors: Mapping[str, float]) -> list[CheckOutcome]:
-    """A line for each kernel, from its error relative to full precision."""
+    """Judge each kernel by its error relative to full precision."""
     found = {name: f"{error:.1e} from full precision (limit {ROUNDING:g})" for name, error in errors.items()}
     return [judged(f"kernel: {name}", error < ROUNDING, found[name], error=error) for name, error in errors.items()]
 
 
 def measure() -> dict[str, float]:
-    """Errors of the kernels on this process's device, relative to the norm of the exact result."""
+    """The errors of kernels on this process's device, relative to the norm of the exact result."""
     import torch  # noqa: PLC0415 - a process of its own measures
     from torch.nn.functional import scaled_dot_product_attention  # noqa: PLC0415
 
@@ -68,7 +68,7 @@ def measure() -> dict[str, float]:
 
 
 def _packed(query: Any, key: Any, value: Any) -> Any:
-    """Rollouts of LENGTHS, by what packs them without flash-attn."""
+    """Attention over packed rollouts of LENGTHS, by the kernel that replaces flash-attn's."""
     import torch  # noqa: PLC0415
 
     positions = torch.cat([torch.arange(length, device=query.device) for length in LENGTHS])[None]

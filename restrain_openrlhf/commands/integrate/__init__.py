@@ -1,1 +1,1 @@
-"""`restrain integrate`: what changes in a training command that exists, and what it would be refused for."""
+"""`restrain integrate`: how an existing training command changes, and which of its flags would be refused."""

@@ -1,4 +1,4 @@
-"""What the gate says of a user's flags, and the same text with the hook in it."""
+"""Reviews the flags of a user's command by the gate of runs, and changes the command's text."""
 
 import difflib
 import re
@@ -18,15 +18,15 @@ from restrain_openrlhf.method import build
 
 CONFIG_FLAG = "restrain.config"
 AGENT_PATH = "$(restrain agent-path)"
-# Only the running shell knows what these stand for.
+# Words that only the running shell can evaluate.
 _UNKNOWN = re.compile(r"\$|`")
-# OpenRLHF up to 0.10.1 has names without a dot; here these are all.
+# Names of flags since OpenRLHF 0.10.2; these two are the only ones without a dot.
 _NEW_NAME = re.compile(r"\w+(?:\.\w+)+|local_rank|use_ms")
 
 
 @dataclass(frozen=True)
 class Given:
-    """One flag of the command, its values, and the words that they stand in, the flag's own first."""
+    """One flag of the command, its values, and the words of the text that hold them, the flag's name first."""
 
     name: str
     values: tuple[str, ...]
@@ -34,13 +34,13 @@ class Given:
 
     @property
     def words(self) -> list[str]:
-        """As argparse takes them."""
+        """The words for argparse."""
         return [f"--{self.name}", *(str(agent_path()) if value == AGENT_PATH else value for value in self.values)]
 
 
 @dataclass(frozen=True)
 class RefusedFlag:
-    """A flag that would be refused: why, and the change (None: the user has to decide)."""
+    """Why a flag would be refused, and the change that is needed (None: the user has to decide)."""
 
     reason: str
     change: str | None
@@ -48,7 +48,7 @@ class RefusedFlag:
 
 @dataclass(frozen=True)
 class CommandReview:
-    """All that is known of the flags: those refused, those that only a running shell knows, and their values."""
+    """The review of a command: refused flags, flags whose values only the shell knows, and all other values."""
 
     refused: tuple[RefusedFlag, ...]
     unchecked: tuple[str, ...]
@@ -59,7 +59,10 @@ class CommandReview:
 
     @classmethod
     def of(cls, written: Written, config: HookConfig) -> Self:
-        """By the same gate as a run's. Raises nothing: what cannot be read is a line of its own."""
+        """Review a command by the gate of runs.
+
+        Never raises an error: a flag that cannot be read is listed as refused.
+        """
         given, refused, unchecked = _flags(written.flags)
         config_file = next((each.values[0] for each in given if each.name == CONFIG_FLAG and each.values), None)
         taken: list[Given] = []
@@ -78,7 +81,7 @@ class CommandReview:
         return cls(tuple(refused), tuple(unchecked), {**flags, **change}, change, tuple(given), config_file)
 
     def changed(self, written: Written, config_path: str) -> str:
-        """The text with our program, our flag, and every change in it."""
+        """The command's text with our program, our flag, and all changes."""
         added = [f"--{CONFIG_FLAG} {config_path}"] if self.config is None else []
         edits: list[tuple[int, int, str]] = []
         for name, value in self.change.items():
@@ -101,20 +104,20 @@ class CommandReview:
 
 
 def diff(before: str, after: str) -> str:
-    """Unified; empty where nothing changes."""
+    """A unified diff; empty where nothing changes."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "yours", "with RESTRAIN", lineterm="")
     return "\n".join(lines)
 
 
 def own_agent(written: Written) -> str | None:
-    """The agent of the user's own that the command names, where its path is known."""
+    """The path of the user's own agent in the command; None where there is none, or only the shell knows it."""
     given = (flag for flag in _flags(written.flags)[0] if flag.name == "train.agent_func_path" and flag.values)
     path = next((flag.values[0] for flag in given), AGENT_PATH)
     return None if _UNKNOWN.search(path) or is_agent(path) else path
 
 
 def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag], list[str]]:
-    """The flags with as many values as follow; words that belong to none are refused, if they are known."""
+    """The flags with their values, refusals of words that belong to no flag, and words that only the shell knows."""
     found, stray, unknown = list[Given](), list[RefusedFlag](), list[str]()
     for word in words:
         if re.match(r"--\w", word.text):
@@ -133,7 +136,7 @@ def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag], list[
 
 
 def _whole_name(name: str) -> str:
-    """argparse takes the beginning of a name, where only one begins so."""
+    """The full name of a flag. argparse also takes the beginning of a name, if no other name begins like that."""
     known = [option[2:] for option in host_parser()._option_string_actions if option.startswith(f"--{name}")]
     return known[0] if len(known) == 1 and name not in known else name
 
@@ -146,7 +149,7 @@ def _takes_more(flag: Given) -> bool:
 
 
 def _problem(flag: Given) -> str | None:
-    """Why OpenRLHF's parser would not take it; None where it does, or its value is not known here."""
+    """Why OpenRLHF's parser would refuse a flag; None where it would not, or only the shell knows the value."""
     known = [option[2:] for option in host_parser()._option_string_actions if option.startswith("--")]
     if flag.name not in known:
         of_another = " OpenRLHF up to 0.10.1 has names without a dot, and the hook is for newer ones."
@@ -164,20 +167,20 @@ def _in_words(change: Mapping[str, Any]) -> str | None:
 
 
 def _words(name: str, value: Any) -> str:
-    """As the command has it; empty where the flag is to be left out."""
+    """The words of a flag in a command; empty where the flag should be left out."""
     if value is None or value is False or value == host_parser().get_default(name):
         return ""
     return f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}"
 
 
 def _gap(written: Written) -> str:
-    """What stands between the program and its first flag: a line of its own for each flag, where that is so there."""
+    """The text between the program and its first flag, if it breaks the line, so that new flags get lines, too."""
     after = written.flags[0].start if written.flags else written.program.end
     gap = written.text[written.program.end : after]
     return gap if "\n" in gap else " "
 
 
 def _before(written: Written, taken: Word) -> int:
-    """Where the word before one ends, if nothing but a gap is between: a word is taken out with the gap before it."""
+    """The end of the word before `taken` if only a gap is between them, because a word is removed with its gap."""
     ends = (word.end for word in (written.program, *written.flags) if word.end <= taken.start)
     return max((end for end in ends if not written.text[end : taken.start].strip(" \t\r\n\\")), default=taken.start)

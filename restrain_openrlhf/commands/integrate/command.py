@@ -1,4 +1,4 @@
-"""`restrain integrate`: a training command that exists with RESTRAIN in it, and all that is to be known before."""
+"""`restrain integrate`: shows an existing training command with RESTRAIN in it, and what to know before using it."""
 
 import shlex
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ def integrate(
 def _configuration(
     written: Written, config: Path | None, method: str | None, overrides: list[str] | None, answers: str | None
 ) -> tuple[Path, HookConfig]:
-    """Our file: the one that is named, the one that the command names already, or a new one."""
+    """Our configuration: from the file of --config, from the file that the command already names, or a new one."""
     given = parse_overrides(overrides or [], example="kappa=2")
     if config is not None and (given or answers or method):
         raise ConfigError(
@@ -150,7 +150,7 @@ def _kind(ours: HookConfig) -> str | None:
 
 
 def _file(ours: HookConfig, agent: str | None) -> str:
-    """As it is to be written: what is at its default is left out."""
+    """The text of our new file, without settings that are at their defaults."""
     settings = {"name": ours.method.name, **ours.method.model_dump(mode="json", exclude_defaults=True)}
     reference = {} if ours.reference is None else {"reference": str(ours.reference)}
     kind = (

@@ -1,4 +1,4 @@
-"""The words of a shell text with their places: quotes taken off, and what the text assigns put in for its variables."""
+"""Reads the words of a shell text with their places, without quotes and with known variables replaced."""
 
 import re
 import shlex
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 def _nested(depth: int) -> tuple[str, str]:
-    """Patterns of (…) and of "…", in each of which both may stand again, `depth` times."""
+    """Patterns of (…) and of "…", which may contain each other up to `depth` times."""
     brackets, quoted = r"\([^()]*\)", r'"(?:\\.|[^"\\])*"'
     for _ in range(depth):
         brackets = rf"\((?:\\.|(?<=\s)\#[^\n]*|'[^']*'|{quoted}|{brackets}|(?<!\s)\#|[^()'\"\\#])*+\)"
@@ -28,9 +28,9 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
-# One pair of quotes around all of it, and nothing in it that the shell would take off or work out.
+# A value in one pair of quotes, without anything inside that the shell would evaluate or remove.
 _PLAIN = re.compile(r"""(?P<quote>['"])(?P<inside>(?:\\\r?\n|(?!(?P=quote)|\$\()[^\\`])*)(?P=quote)""")
-# Only the running shell knows what such a value becomes.
+# Only the running shell can evaluate such a value.
 _RUNS = re.compile(r"\$\(|`")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _WHOLE_VARIABLE = re.compile(r'\$(\w+)|\$\{(\w+)\}|"?\$\{(\w+)\[[@*]\]\}"?')
@@ -38,7 +38,7 @@ _WHOLE_VARIABLE = re.compile(r'\$(\w+)|\$\{(\w+)\}|"?\$\{(\w+)\[[@*]\]\}"?')
 
 @dataclass(frozen=True)
 class Word:
-    """A word without its quotes, variables put in as far as they are known, and where it stands in the text."""
+    """A word without quotes and with known variables replaced, and its place in the text."""
 
     text: str
     start: int
@@ -47,7 +47,7 @@ class Word:
 
 @dataclass(frozen=True)
 class ShellCommand:
-    """The words of one command, and where a character stands that cannot be read (None: all of it was read)."""
+    """The words of one command, and the place of the first character that cannot be parsed, if there is one."""
 
     words: tuple[Word, ...]
     stray: int | None
@@ -55,20 +55,20 @@ class ShellCommand:
 
 @dataclass
 class Variables:
-    """What the text has assigned so far: the values, and the words that an unquoted variable becomes."""
+    """The variables that the text has assigned so far: their values, and the words of each when it is used unquoted."""
 
     values: dict[str, str] = field(default_factory=dict)
     words: dict[str, list[Word]] = field(default_factory=dict)
 
     def is_unreadable(self, word: Word) -> bool:
-        """Whether it is a variable that the shell splits into words whose places in the text are not known."""
+        """Whether a word is a variable that the shell splits into words whose places in the text are unknown."""
         found = _WHOLE_VARIABLE.fullmatch(word.text)
         return found is not None and self._splits(found[1] or found[2] or "")
 
     def expanded(self, raw: str, start: int) -> list[Word]:
-        """The words that the shell makes of one: several or none where it is an unquoted variable, or an array.
+        """The words that the shell makes from a word: several, or none, if it is an unquoted variable or an array.
 
-        One word stands where the variable is; several stand where they were assigned.
+        A single word has the place of the variable; several words have the places where they were assigned.
         """
         place = start, start + len(raw)
         found = _WHOLE_VARIABLE.fullmatch(raw)
@@ -79,7 +79,7 @@ class Variables:
         return [Word(raw if self._splits(name) else self.unquoted(raw), *place)]
 
     def assign(self, raw: str, start: int) -> None:
-        """Remember NAME=value or NAME+=value; another word is none."""
+        """Remember NAME=value or NAME+=value; ignore any other word."""
         found = _ASSIGNMENT.fullmatch(raw)
         if found is None:
             return
@@ -101,7 +101,7 @@ class Variables:
         self.words[name] = [*self.words.get(name, ()), *words] if adds else words
 
     def unquoted(self, raw: str) -> str:
-        """A word as the program gets it; what a command or arithmetic would print stays as it is written."""
+        """A word as the program gets it, except for commands and arithmetic, which are not evaluated."""
         known = raw if raw.startswith("'") else self._put_in(raw)
         if raw[0] == "$" and "(" in raw:
             return raw
@@ -118,7 +118,7 @@ class Variables:
         return _VARIABLE.sub(lambda found: self.values.get(found[1] or found[2], found[3] or found[0]), raw)
 
     def _words_of(self, plain: re.Match[str], start: int) -> list[Word]:
-        """Of a quoted value, whose own quotes the shell no longer reads when it splits it."""
+        """The words of a quoted value. The shell does not interpret quotes when it splits a variable."""
         found: list[Word] = []
         for word in re.finditer(r"(?:(?!\\\r?\n)\S)+", plain["inside"]):
             place = start + 1 + word.start()
@@ -132,9 +132,9 @@ class Variables:
 
 
 def commands(text: str, start: int, end: int, folds: bool, variables: Variables) -> Iterator[ShellCommand]:
-    """Each command between two places, variables put in that the text assigns on the way.
+    """The commands between two places, with variables replaced that the text has assigned before.
 
-    `folds`: a line's end does not end a command, as in folded YAML.
+    With `folds`, the end of a line does not end a command, as in folded YAML.
     """
     words, stray = list[Word](), None
     for token in _TOKEN.finditer(text, start, end):

@@ -1,4 +1,4 @@
-"""A user's command as it is written: the program's words in a shell command, a script or a RayJob."""
+"""Finds OpenRLHF's program and its flags in a user's shell command, script or RayJob."""
 
 import re
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ HOST, OURS = "openrlhf.cli.train_ppo_ray", "restrain_openrlhf.hook.train_ppo_ray
 _PROGRAM = re.compile(r"(?:.*/)?openrlhf/cli/(train_\w+)\.py")
 _OTHER = re.compile(r"openrlhf\.cli\.\w+")
 _ESCAPE = {'"': re.compile(r"\\(?!\r?\n)"), "'": re.compile("''")}
-# They start a process for each GPU; this program starts Ray, which starts them.
+# Launchers start a process for each GPU, but in this program Ray starts the processes.
 _LAUNCHERS = ("deepspeed", "torchrun", "accelerate", "mpirun")
 
 
 @dataclass(frozen=True)
 class Written:
-    """The text, the word that is OpenRLHF's program (or ours), and the words after it."""
+    """The text of a command, the word that names OpenRLHF's program (or ours), and the words after it."""
 
     text: str
     program: Word
@@ -29,7 +29,7 @@ class Written:
 
     @classmethod
     def of_command(cls, command: str) -> Self:
-        """A command; where it is one line, each flag gets a line of its own, so that a diff can be read.
+        """From a command. If it is one line, each flag is moved to a line of its own, so that a diff is readable.
 
         Raises ConfigError where there is no such command, or it cannot be read.
         """
@@ -43,7 +43,7 @@ class Written:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """A shell or Slurm script, or the YAML file of a RayJob. Raises ConfigError as `of_command`."""
+        """From a shell or Slurm script, or the YAML file of a RayJob. Raises ConfigError; see `of_command`."""
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class Written:
 
 
 def _entry_points(text: str, path: Path) -> Iterator[tuple[int, int, bool]]:
-    """Where the scalars of a YAML file that name the program begin and end, and whether their lines are one line."""
+    """The begin and end of each scalar in a YAML file that names the program, and whether YAML folds its lines."""
     try:
         documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
     except yaml.YAMLError as error:
@@ -100,7 +100,10 @@ def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
 
 
 def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Iterator[tuple[Word, tuple[Word, ...]]]:
-    """The program of each command that names it, and the words after it; a quoted command is looked into."""
+    """For each command with the program: the program's word, and the words after it.
+
+    Quoted commands are searched, too.
+    """
     variables, unread, found, after_program = Variables(), list[int](), 0, False
     for command in commands(text, start, end, folds, variables):
         words = command.words
