@@ -1,4 +1,4 @@
-"""Assembles the commands. Our errors, and a missing training stack, become one line and exit status 2."""
+"""Assembles the commands. Our errors, and missing dependencies, become one line and exit status 2."""
 
 import errno
 import inspect
@@ -36,7 +36,7 @@ from restrain_openrlhf.errors import RestrainError
 
 
 class InPanels(TyperGroup):
-    """The commands in the order of COMMANDS: Typer's own puts those that have commands of their own last."""
+    """The commands in the order of COMMANDS. Typer itself would put groups of commands last."""
 
     def list_commands(self, _ctx: object) -> list[str]:
         return [name_of(each) for panel in COMMANDS.values() for each in panel]
@@ -53,7 +53,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-# What users want to do, in the order in which they do it.
+# Panels of the help: what users want to do, in the order in which they do it.
 START = "Start"
 BEFORE = "Train without labels: prepare"
 TRAINING = "Train without labels: train, and look at the result"
@@ -61,12 +61,12 @@ EVALUATION = "Train without labels: evaluate and publish"
 DEPLOYMENT = "In an existing deployment"
 CLUSTER = "On a cluster"
 INTERRUPTED = 130
-# What a path that somebody typed can meet, and no defect of ours. A file that is missing is told where it is read.
+# Errors that come from the path that a user typed, not from a defect here. A missing file is reported where it is read.
 OF_THE_FILE_SYSTEM = frozenset(
     (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.ENAMETOOLONG, errno.ELOOP)
 )
 AGAIN = "the same command starts again from its beginning"
-# What is made so far is on the disk, and the same command continues from there.
+# For commands that keep their progress on disk.
 RESUMED = "run the same command to resume"
 # What to do after Ctrl-C, by command; all others start AGAIN.
 AFTER_CTRL_C = {
@@ -91,7 +91,7 @@ def _options(
     pass
 
 
-# By the panel of `restrain --help` that they stand in.
+# The commands by their panel of `restrain --help`.
 COMMANDS: Mapping[str, Sequence[Callable[..., None] | typer.Typer]] = {
     START: (doctor, demo),
     BEFORE: (data, presets, show, reference, premise, gpu_check),
@@ -103,7 +103,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None] | typer.Typer]] = {
 
 
 def name_of(command: Callable[..., None] | typer.Typer) -> str:
-    """The word by which it is called."""
+    """The word by which the user calls a command."""
     if isinstance(command, typer.Typer):
         return str(command.info.name)
     return "eval" if command is evaluate else command.__name__.replace("_", "-")
@@ -113,7 +113,7 @@ def _add(command: Callable[..., None] | typer.Typer, panel: str) -> None:
     if isinstance(command, typer.Typer):
         app.add_typer(command, rich_help_panel=panel)
         return
-    # A paragraph's lines are joined: the help breaks lines by the terminal's width.
+    # Join the lines of each paragraph, so that the help breaks them by the terminal's width.
     text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
     app.command(name_of(command), rich_help_panel=panel, help=text)(command)
 
@@ -128,11 +128,11 @@ def main() -> None:
 
 
 def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Run a command line. An error of ours is one line and exit status 2.
+    """Run a command line. An error of ours becomes one line and exit status 2.
 
-    An interruption says what to do next: `after_ctrl_c` has it by the command's name, where it is not AGAIN.
+    After Ctrl-C the user reads what to do next: the text in `after_ctrl_c` for this command's name, else AGAIN.
     """
-    # torch says it on import, whoever imports torch; the lock has what torch looks for.
+    # torch prints this warning whenever it is imported; requirements/ has the package that torch looks for.
     warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
     try:
         commands()

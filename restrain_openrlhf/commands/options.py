@@ -1,4 +1,4 @@
-"""Options that several commands share, and commands whose options are the fields of a model."""
+"""Options that several commands share, and the decorator that makes a model's fields a command's options."""
 
 import os
 import re
@@ -47,24 +47,24 @@ BenchmarkDir = Annotated[
 
 
 def to_file(help_text: str, *names: str, **more: Any) -> Any:
-    """An option for a file that is written, checked as the words are read: before anything is computed."""
+    """An option for an output file. It is checked as the arguments are read, before anything is computed."""
     return typer.Option(*names, help=help_text, callback=_checked(output_file), **more)
 
 
 def to_folder(help_text: str, *names: str, **more: Any) -> Any:
-    """An option for a folder that is written into, checked as a file is."""
+    """An option for an output folder, checked as `to_file` does."""
     return typer.Option(*names, help=help_text, callback=_checked(output_folder), **more)
 
 
 def _checked(check: Callable[[Path], Path]) -> Callable[[Path | None], Path | None]:
-    """The path itself, once it is checked: output goes where the user named it, through links too."""
+    """A callback of Typer that checks a path and returns it unchanged, with its links."""
     return lambda path: path if path is None or check(path) else None
 
 
 def split_answers(given: Mapping[str, object], answers: str | None) -> tuple[dict[str, object], AnswerKind | None]:
-    """The keys of `--set` that are not answers.KEY, and the kind of answer; None where neither option names one.
+    """The keys of `--set` without answers.KEY, and the kind of answer; None if neither option names a kind.
 
-    Raises ConfigError where there is no such kind, or it has no such setting.
+    Raises ConfigError if there is no such kind, or it has no such setting.
     """
     own = {key.removeprefix("answers."): value for key, value in given.items() if key.startswith("answers.")}
     rest = {key: value for key, value in given.items() if not key.startswith("answers.")}
@@ -73,12 +73,15 @@ def split_answers(given: Mapping[str, object], answers: str | None) -> tuple[dic
 
 
 def wide_console() -> Console:
-    """Where tables are printed: as wide as the terminal, and 160 columns where there is none."""
+    """A console for tables: as wide as the terminal, or 160 columns if there is no terminal."""
     return Console(width=None if Console().is_terminal else 160)
 
 
 def sampling_progress(console: Console) -> Progress:
-    """A bar where there is a terminal; vLLM's messages would fill it, so that only its errors are printed there."""
+    """A progress bar, if there is a terminal.
+
+    There vLLM prints only errors, so that its messages do not break the bar.
+    """
     if console.is_terminal:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     return Progress(console=console, disable=not console.is_terminal)
@@ -95,13 +98,13 @@ def parse_shard(text: str) -> tuple[int, int]:
 def with_options(
     model: type[Options], default_text: str = "{}", **more: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a function with a parameter of this model a command, with an option for each field in that place.
+    """Turn a function with a parameter of this model into a command with an option for each field of the model.
 
-    A field is an option by its typer.Option, else by its description and limits, with `more` of typer's; its default is
-    the option's. The command raises ConfigError for values that the model refuses.
+    A field's option is its typer.Option, or else is made from its description, limits and default, and from `more`,
+    which are keywords of typer.Option. The command raises ConfigError for values that the model refuses.
 
-    A function with a parameter of `Typed` instead needs none of the options, and gets those that were typed. Its help
-    shows the model's defaults by `default_text`.
+    With a parameter of type `Typed` instead, no option is required, and the function gets only those that the user
+    typed. The help then shows the model's defaults in the form of `default_text`.
     """
 
     def as_command(function: Callable[..., None]) -> Callable[..., None]:

@@ -23,7 +23,7 @@ from restrain_openrlhf.reference.artifact import merge, missing_in
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
 from restrain_openrlhf.reference.sampling_pass import Engine, Shard
 
-# Without CONFIG.
+# Options that are required without CONFIG.
 NEEDED = ("model", "prompts", "out")
 
 
@@ -61,7 +61,7 @@ def _without_config(options: Typed, shard: Shard, overrides: Overrides) -> Offli
 
 
 def _run(job: OfflinePass) -> None:
-    """This shard in this process; a whole pass on all visible GPUs, merged at the end."""
+    """Draw one shard in this process, or a whole pass on all visible GPUs, whose parts are merged at the end."""
     out = job.options.out
     everywhere = ShardedPass([out], job.options.tensor_parallel_size)
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""`restrain score`: files of rollouts scored as in training, with the answer and the class of each response."""
+"""`restrain score`: scores files of rollouts as training does, with each response's answer and class."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -26,9 +26,9 @@ STANDARD_INPUT = Path("/dev/stdin")
 
 
 class ScoreRow(BaseModel, frozen=True):
-    """The score of a row; lists per rollout have n entries, lists per label m.
+    """The score of a row. Lists per rollout have n entries, lists per label have m.
 
-    The advantages are those of the rollouts that are trained on: all, or the first of a vote.
+    Advantages are given for the rollouts that are trained on: all of them, or the first ones of a vote.
     """
 
     id: str | int
@@ -98,7 +98,7 @@ def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:
 def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -> Method:
     """The method, with u_x = 1 where it needs a reference and there is none; that is said on stderr.
 
-    Raises ConfigError for a name among the settings.
+    Raises ConfigError if the settings contain `name`.
     """
     if "name" in given:
         raise ConfigError(f"--set name={given['name']}: give the method as --method {given['name']}.")
@@ -115,7 +115,7 @@ def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -
 def _scored(
     path: Path, rows: Iterable[tuple[int, RolloutsRow]], missing: MissingSoFar, one: Callable[[RolloutsRow], ScoreRow]
 ) -> Iterator[ScoreRow]:
-    """Each row's score; an error says on which line it was. Rollouts without a class are counted as it goes."""
+    """Each row's score. Errors name the row's line; rollouts without a class are counted in `missing`."""
     for number, row in rows:
         try:
             score = one(row)
@@ -128,7 +128,7 @@ def _scored(
 def score_row(
     row: RolloutsRow, method: Method, reference: Reference | None = None, kind: AnswerKind = MATHEMATICS
 ) -> ScoreRow:
-    """The score of one row. Raises DataError for a row without responses, or without the gold the method reads."""
+    """Score one row. Raises DataError for a row without responses, or without the gold that the method reads."""
     if not row.responses:
         raise DataError("responses is empty. Remove the row: there is nothing to vote on.")
     own = row.row(kind)

@@ -1,4 +1,4 @@
-"""`restrain serve` and `restrain agent-path`: the scoring service, and where the agent is."""
+"""`restrain serve` runs the scoring service; `restrain agent-path` prints where the agent is."""
 
 from pathlib import Path
 from typing import Annotated

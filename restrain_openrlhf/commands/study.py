@@ -1,4 +1,4 @@
-"""`restrain study`: trains several configurations with several seeds, and compares held-out accuracy over the seeds."""
+"""`restrain study`: trains configurations with several seeds, and compares their held-out accuracy."""
 
 import csv
 from collections import Counter
@@ -31,7 +31,7 @@ HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step"
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One run. `name` is the configuration's file name, for tables and legends; `group` is that file's folder."""
+    """One run of a study. `name` is its configuration's file name, `group` the name of that file's folder."""
 
     name: str
     group: str
@@ -64,10 +64,10 @@ def study(
 def plan_study(
     sources: Sequence[Path], seeds: int, out: Path, overrides: Mapping[str, object] | None = None
 ) -> list[StudyRun]:
-    """Every configuration with seeds 42, 43, …; seed by seed, so that a study stopped half-way compares all methods.
+    """Every configuration with seeds 42, 43, …, seed by seed, so that half a study compares all methods.
 
-    Raises ConfigError for two configurations of one name, one without a held-out set to compare on, or an override of
-    what the study sets.
+    Raises ConfigError for two configurations with one name, for one without a held-out set, and for an override of a
+    key that the study sets.
     """
     if own := sorted(SET_BY_STUDY & (overrides or {}).keys()):
         raise ConfigError(f"--set {own[0]}: a study sets it for each run. Leave it out; --seeds and --out choose.")
@@ -98,11 +98,11 @@ def _run(source: Path, seed: int, out: Path, overrides: Mapping[str, object]) ->
 
 
 def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) -> None:
-    """Train the runs that are not complete, `jobs` at a time, and write the table anew after each that succeeded.
+    """Train the runs that are not complete, `jobs` at a time, and rewrite the table after each success.
 
-    A run that fails does not stop the others. Raises RunError at the end, with the log of every run that failed; the
-    same command resumes them. Raises it before anything trains where a folder, of a complete run too, holds one of
-    another configuration or other content.
+    A run that fails does not stop the others: RunError at the end names the log of each, and the same command resumes
+    them. RunError is raised before anything trains if a folder, even of a complete run, holds a run of another
+    configuration or other inputs.
     """
     from restrain_openrlhf.hook.launch.train import refuse_another_run  # noqa: PLC0415 - keeps `restrain --help` quick
 
@@ -129,7 +129,7 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
 
 
 def make_reference(config: RunConfig, console: Console) -> None:
-    """Sample the reference file that the run's method reads, where it is missing or was not finished."""
+    """Sample the reference file that the run's method reads, if it is missing or was not finished."""
     from restrain_openrlhf.reference.offline_pass import sample_reference  # noqa: PLC0415
 
     if config.read_reference is not None and not _is_whole(config.read_reference):
@@ -138,7 +138,7 @@ def make_reference(config: RunConfig, console: Console) -> None:
 
 
 def _is_whole(reference: Path) -> bool:
-    """Whether a run can read it. Sampling goes on with an unfinished one, and says what is wrong with any other."""
+    """Whether a run can read the file. Sampling resumes an unfinished one, and reports what is wrong with any other."""
     with suppress(ReferencePassError, DataError):
         load_reference(reference)
         return True
@@ -147,7 +147,7 @@ def _is_whole(reference: Path) -> bool:
 
 @dataclass(frozen=True)
 class Curve:
-    """pass@1 of one configuration: each seed's `values` at `steps`, which every seed has."""
+    """pass@1 of one configuration: `values` of each seed at the `steps` that all seeds have."""
 
     group: str
     name: str
@@ -156,17 +156,17 @@ class Curve:
 
     @property
     def mean(self) -> list[float]:
-        """Over seeds, at each step."""
+        """Mean over seeds, at each step."""
         return [mean(column) for column in zip(*self.values, strict=True)]
 
     @property
     def deviation(self) -> list[float]:
-        """Standard deviation over seeds, at each step; 0 for a single one."""
+        """Standard deviation over seeds at each step; 0 for a single seed."""
         return [stdev(column) if len(column) > 1 else 0.0 for column in zip(*self.values, strict=True)]
 
 
 def accuracies(runs: Sequence[StudyRun]) -> list[Curve]:
-    """Held-out pass@1 of each configuration that has evaluations, in the order of the study."""
+    """Held-out pass@1 of each configuration that has been evaluated, in the order of the study."""
     evaluated: dict[tuple[str, str], list[Sequence[HeldOutAccuracy]]] = {}
     for run in runs:
         if rows := read_held_out(run.config.run_dir):
@@ -181,7 +181,7 @@ def accuracies(runs: Sequence[StudyRun]) -> list[Curve]:
 
 
 def write_study(runs: Sequence[StudyRun], out: Path) -> None:
-    """Write the table and the curves from the runs' files so far. Raises RunError where none has been evaluated yet."""
+    """Write table and curves from the runs' files so far. Raises RunError if none has been evaluated yet."""
     from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: PLC0415 - imports matplotlib
 
     found = accuracies(runs)
@@ -196,7 +196,7 @@ def write_study(runs: Sequence[StudyRun], out: Path) -> None:
 
 
 def accuracy_row(curve: Curve) -> list[str]:
-    """Means over seeds; `sd` is the standard deviation of `after` over seeds."""
+    """A row of the table, with means over seeds; `sd` is the standard deviation of `after`."""
     means = curve.mean
     best = means.index(max(means))
     return [
@@ -213,7 +213,7 @@ def accuracy_row(curve: Curve) -> list[str]:
 
 
 def draw(curves: Sequence[Curve]) -> "Figure":
-    """A panel for each group, and in it a line for each configuration: the mean over its seeds by step, ±1 sd."""
+    """Draw a panel for each group, with a line for each configuration: the mean over seeds ±1 sd, by step."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - costs a second
 
     groups = list(dict.fromkeys(curve.group for curve in curves))

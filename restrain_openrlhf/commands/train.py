@@ -1,4 +1,4 @@
-"""`restrain train`, `restrain show` and `restrain presets`."""
+"""`restrain train`, and the commands that look before: `restrain show` and `restrain presets`."""
 
 import shlex
 from collections.abc import Mapping
@@ -119,7 +119,7 @@ def presets(
         path = find_config(name)
         config = load_run_config(path)
         gpus = GpuLayout.of(flags_of(config)).needed
-        # What may share a GPU is small enough for the CPU stack.
+        # A model that is small enough to share a GPU is small enough for the CPU stack.
         where = "CPU or GPU" if config.share_gpus else f"{gpus} GPU{'s' if gpus > 1 else ''}"
         first = path.read_text(encoding="utf-8").partition("\n")[0]
         about = first.removeprefix("#").strip() if first.startswith("#") else ""

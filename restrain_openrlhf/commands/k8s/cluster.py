@@ -27,7 +27,7 @@ PODS_PER_NODE = 4
 
 
 class AccessMode(StrEnum):
-    """Whose pods share the volumes: those of all nodes, or of one."""
+    """Which pods can mount the volumes at the same time: those on all nodes, or those on one node."""
 
     ALL_NODES = "ReadWriteMany"
     ONE_NODE = "ReadWriteOnce"
@@ -38,7 +38,7 @@ NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
 class Cluster(BaseModel):
-    """The cluster file. Each key is an option of the commands too; one that is missing leaves what the overlay has."""
+    """The cluster file. Each key is also an option of the commands; without it, the overlay's value stays."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -81,12 +81,12 @@ class Cluster(BaseModel):
         return [str(ip_network(word)) for word in words]
 
     def over(self, file: Path | None) -> "Cluster":
-        """The settings of a cluster file with these, where they are given, in their place."""
+        """The settings of a cluster file, overridden by those that are set here."""
         given = {name: value for name, value in self.model_dump().items() if value not in (None, [])}
         return typed(Cluster, {**read_yaml(file), **given}, file) if file else self
 
     def patches(self) -> list[Patch]:
-        """JSON6902 patches on the tree, as Kustomize takes them."""
+        """JSON6902 patches that put these settings into the tree, in Kustomize's form."""
         changes = (
             ({"kind": CLAIM}, "/spec/storageClassName", self.storage_class),
             ({"kind": CLAIM}, "/spec/accessModes", self.access_mode and [str(self.access_mode)]),
@@ -102,9 +102,9 @@ class Cluster(BaseModel):
         return [json_patch(target, (path, value), op="add") for target, path, value in changes if value]
 
     def _nodes(self) -> list[tuple[dict[str, str], str, object]]:
-        """Which nodes the pods with GPUs ask for, and how near each other."""
+        """Patches that say which nodes the pods with GPUs ask for, and how near each other those nodes must be."""
         product = self.gpu_product and {PRODUCT: self.gpu_product}
-        # Of hosts alone there is nothing wider to prefer.
+        # Prefer pods near each other by the narrowest label above the single host, if there is one.
         narrow = [label for label in self.topology if label != HOSTNAME] or self.topology
         near = _key(f"{WORKERS}/template{ANNOTATIONS}", "kueue.x-k8s.io/podset-preferred-topology")
         return [
@@ -115,7 +115,7 @@ class Cluster(BaseModel):
         ]
 
     def fitted(self, objects: Iterable[dict[str, Any]], shape: NodeShape) -> list[dict[str, Any]]:
-        """The objects without kinds that the cluster lacks or has of its own, with quotas for `max_nodes` nodes."""
+        """The objects with quotas for `max_nodes` nodes, without kinds that the cluster lacks or has its own of."""
         left_out = (*(QUEUES if self.queue else ()), *(MONITORS if self.monitoring is False else ()))
         kept = [each for each in objects if each["kind"] not in left_out]
         for each in kept:
@@ -126,7 +126,7 @@ class Cluster(BaseModel):
         return kept
 
     def refuse_one_node(self, objects: Iterable[Mapping[str, Any]], nodes: int) -> None:
-        """Raises ConfigError where pods of several nodes would share a volume of one, or are one pod."""
+        """Raises ConfigError where several nodes would share a volume of one node, or an overlay has a single pod."""
         kinds = {each["kind"] for each in objects}
         if self.access_mode is AccessMode.ONE_NODE and "RayJob" in kinds:
             raise ConfigError(
@@ -140,7 +140,10 @@ class Cluster(BaseModel):
             )
 
     def added_components(self, tree: Path) -> list[Path]:
-        """Raises ConfigError for a component that the tree does not have."""
+        """Folders of the Kustomize components to add.
+
+        Raises ConfigError for a component that the tree does not have.
+        """
         known = sorted(path.parent.name for path in (tree / "components").glob("*/kustomization.yaml"))
         added = [*self.components, *(["topology"] if self.topology else [])]
         for name in added:
@@ -158,12 +161,12 @@ def _block(text: str) -> dict[str, Any]:
 
 
 def _exception(text: str) -> tuple[str, str]:
-    """Where a policy of downloads keeps an address range from them: its blocks are IPv4 and IPv6, in this order."""
+    """Path and value of an exception in a download policy, whose first block is for IPv4 and whose second for IPv6."""
     return f"/spec/egress/0/to/{int(isinstance(ip_network(text), IPv6Network))}/ipBlock/except/-", text
 
 
 def _resize(each: dict[str, Any], nodes: int, gpus: int) -> None:
-    """A quota of `gpus`; of a queue, all its quotas in the proportion that its GPUs change."""
+    """Set a ResourceQuota to `gpus` GPUs, or scale all quotas of a ClusterQueue as its number of GPUs changes."""
     if each["kind"] == "ResourceQuota":
         pods = max(int(each["spec"]["hard"]["pods"]), PODS_PER_NODE * nodes)
         each["spec"]["hard"] |= {f"requests.{GPU}": str(gpus), "pods": str(pods)}
@@ -178,16 +181,16 @@ def _resize(each: dict[str, Any], nodes: int, gpus: int) -> None:
 
 @dataclass(frozen=True)
 class Overlay:
-    """One folder of `k8s/overlays`, and the nodes that a run of this cluster has."""
+    """One folder of `k8s/overlays`, and the nodes that a run has on this cluster."""
 
     path: Path
     nodes: NodeShape
 
 
 def load_overlay(cluster: Cluster, tree: Path) -> Overlay:
-    """The overlay of a cluster, with the cluster's own nodes where it says so.
+    """The overlay that a cluster names, with the cluster file's number of nodes and GPU memory where they are set.
 
-    Raises ConfigError if the overlay, its tree or its node shape is missing or wrong.
+    Raises ConfigError if the tree, the overlay in it, or the overlay's node shape is missing or wrong.
     """
     overlays = tree / "overlays"
     if not overlays.is_dir():

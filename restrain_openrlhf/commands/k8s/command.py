@@ -1,4 +1,4 @@
-"""`restrain k8s`: manifests of one configuration, those that experiments share, and the file of what a cluster has."""
+"""`restrain k8s`: manifests of one configuration, manifests that experiments share, and the cluster file."""
 
 import json
 from functools import partial

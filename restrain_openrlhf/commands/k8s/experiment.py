@@ -19,13 +19,13 @@ from restrain_openrlhf.reference.sampling_pass import Shard
 
 WORK = PurePosixPath("/mnt/work")
 PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")
-# Where, by how many and how many at a time a pass is drawn, not what.
+# Options that change where and how fast a pass is drawn, but not what is drawn.
 NOT_DRAWN = {"out", "shard", "tensor_parallel_size", *EngineLimits.model_fields}
 
 
 @dataclass(frozen=True)
 class SharedPass:
-    """An offline pass in files that are named by what it draws: experiments that draw the same share it.
+    """An offline pass whose files are named by what it draws, so that experiments that draw the same share it.
 
     It is drawn in `shards` parts; the run reads the first `kept` rollouts of each prompt.
     """
@@ -36,20 +36,20 @@ class SharedPass:
 
     @property
     def key(self) -> str:
-        """Differs between passes that differ in the model, the prompts, the sampling, the rollouts or the parts."""
+        """A hash that differs if the model, the prompts, the sampling, the number of rollouts or of parts differs."""
         drawn = self.options.model_dump(mode="json", exclude=NOT_DRAWN, exclude_defaults=True)
         text = json.dumps({**drawn, "n": self.options.n, "shards": self.shards}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def file(self) -> PurePosixPath:
-        """The whole pass."""
+        """The file of the whole pass."""
         parts = (PurePosixPath(self.options.prompts).stem, PurePosixPath(self.options.model).name.lower(), self.key)
         return WORK / "passes" / re.sub(r"[^\w.-]+", "-", f"{'.'.join(parts)}.n{self.options.n}.jsonl")
 
     @property
     def parts(self) -> list[PurePosixPath]:
-        """The files that the shards write; with one shard the whole pass itself, which merging checks and keeps."""
+        """The files that the shards write. With one shard it is the whole pass, which merging checks and keeps."""
         return [Shard(index, self.shards).path(self.file) for index in range(self.shards)]
 
     @property
@@ -58,15 +58,16 @@ class SharedPass:
 
     @property
     def reference(self) -> PurePosixPath:
-        """What the run reads."""
+        """The file that the run reads: the whole pass, or the first rollouts of it."""
         return self.file.with_name(f"{self.file.stem}.first-{self.kept}.jsonl") if self.is_cut else self.file
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the manifests are made from; `document` is the configuration file in the pods.
+    """Everything that the manifests depend on. `document` is the configuration file in the pods.
 
-    `offline` is the offline pass that is made for it: None where it reads none, or one that is on a volume already.
+    `offline` is the offline pass to be drawn. It is None if the run reads none, or reads one that is on a volume
+    already.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Experiment:
     layout: Layout
     shards: int
     offline: SharedPass | None
-    # None: as the base manifests have it.
+    # None keeps the deadline of the base manifests.
     deadline_days: float | None
 
     @property
@@ -128,25 +129,25 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape, 
 
 
 def _offline(config: RunConfig, flags: dict[str, Any], shards: int) -> SharedPass | None:
-    """The pass to be made: none for a method that reads none, and none for a file that is on a volume already."""
+    """The pass to be drawn. None if the method reads none, and if the file is on a volume already."""
     if config.read_reference is None or config.read_reference.is_relative_to("/mnt"):
         return None
     kept = config.reference_n or int(flags["rollout.n_samples_per_prompt"])
     own = {"tensor_parallel_size": 1, **own_options(config)}
-    # The file's own name is made from all other options.
+    # SharedPass names the file by all other options, so this name is not used.
     options = OfflineOptions.from_flags(flags, out="pass.jsonl", n=max(config.pass_n or kept, kept), **own)
     return SharedPass(options, shards, kept)
 
 
 def _name(run_dir: str, test_time: bool) -> str:
-    """From the run's folder below `runs`, of which each experiment has its own."""
+    """The experiment's name, from its run folder below `runs`, which no other experiment has."""
     folder = PurePosixPath(run_dir)
     root = next((root for root in (WORK / "runs", WORK) if root in folder.parents), PurePosixPath("/mnt"))
     text = str(folder.relative_to(root))
     if not test_time:
         return run_name(text)
-    # The job's own name begins with these words, so a folder that has them gives the rest. Any other folder gives what
-    # is no label, so that its name ends in a hash and is not the first one's.
+    # The job's own name begins with this prefix, so it is taken off a folder's name that has it. Any other folder's
+    # name becomes one that is no valid label ("/" at its end), so that run_name adds a hash and the two names differ.
     return run_name(text.removeprefix(LONGEST_PREFIX) if text.startswith(LONGEST_PREFIX) else f"{text}/")
 
 
@@ -155,7 +156,7 @@ def _document(config: RunConfig) -> dict[str, Any]:
     if prompts := openrlhf.get("data.prompt_dataset"):
         openrlhf["data.prompt_dataset"] = on_volume(Path(prompts))
     model = str(openrlhf.get("actor.model_name_or_path", ""))
-    # A folder, existing or not: a hub id has at most one slash.
+    # A hub id has at most one slash, so anything with more is a folder, even if it does not exist here.
     if Path(model).is_dir() or model.count("/") > 1:
         openrlhf["actor.model_name_or_path"] = on_volume(Path(model))
     reference = {"reference": on_volume(config.read_reference)} if config.read_reference else {}

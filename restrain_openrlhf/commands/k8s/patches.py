@@ -1,6 +1,6 @@
-"""JSON6902 patches that turn an overlay's jobs into those of one experiment: their words, sizes and deadlines.
+"""JSON6902 patches that turn an overlay's jobs into those of one experiment: arguments, sizes and deadlines.
 
-Strategic merge would drop a RayJob's pod templates: its worker groups are a plain list to Kustomize.
+A strategic merge would drop a RayJob's pod templates, because its worker groups are a plain list to Kustomize.
 """
 
 import re
@@ -20,8 +20,8 @@ PASS = "restrain-pass"
 QUEUE = "kueue.x-k8s.io/queue-name"
 SHARD = "$(JOB_COMPLETION_INDEX)"
 SECONDS_A_DAY = 86_400
-# A pod's clock starts on its node; a Job's own would run while its pods wait. A RayJob's two are equal, so that waiting
-# uses up no retry.
+# The deadline is set on the pod, whose clock starts on its node; a Job's own clock would run while its pods wait. The
+# two deadlines of a RayJob are equal, so that waiting uses up no retry.
 POD_CLOCK = "/spec/template/spec/activeDeadlineSeconds"
 RAY_CLOCKS = ("/spec/activeDeadlineSeconds", "/spec/preRunningDeadlineSeconds")
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
@@ -30,7 +30,7 @@ NAMED = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
 
 
 def json_patch(target: Mapping[str, str], *changes: Change, op: str = "replace") -> Patch:
-    """A JSON6902 patch as Kustomize takes it: `changes` are paths and the values that they get."""
+    """A JSON6902 patch in Kustomize's form. `changes` are paths with their new values."""
     return {
         "target": dict(target),
         "operations": [{"op": op, "path": path, "value": value} for path, value in changes],
@@ -38,9 +38,9 @@ def json_patch(target: Mapping[str, str], *changes: Change, op: str = "replace")
 
 
 def patches(experiment: Experiment, benchmarks: Sequence[str]) -> list[Patch]:
-    """For the RayJob (on one node a Job) and every batch Job, under the names that they have in the tree.
+    """Patches for the RayJob (a Job on one node) and for every batch Job, by their names in the tree.
 
-    `benchmarks` are names. An experiment without an offline pass gets no patch for one.
+    `benchmarks` are names of benchmarks. An experiment without an offline pass gets no patch for one.
     """
     words = data_words(experiment.prompts, experiment.job)
     return [
@@ -61,7 +61,7 @@ def _job(name: str, *changes: Change) -> Patch:
 
 def _ray_job(experiment: Experiment) -> list[Change]:
     counts = [(f"{WORKERS}/{name}", experiment.layout.nodes) for name in ("replicas", "minReplicas", "maxReplicas")]
-    # Ray hides GPUs from an entrypoint that reserves none, so they are made visible.
+    # Ray hides the GPUs from an entrypoint that reserves none, by this variable.
     words = " ".join(f"--{name} {value}" for name, value in _test_time_options(experiment).items())
     entry = f"env -u CUDA_VISIBLE_DEVICES test-time adapt {words}"
     adapts = [("/spec/entrypoint", entry)] if experiment.job == "test-time" else []
@@ -69,7 +69,7 @@ def _ray_job(experiment: Experiment) -> list[Change]:
 
 
 def _on_one_node(experiment: Experiment) -> list[Change]:
-    """For the Job that runs where there is no KubeRay, with a Ray of its own in one pod."""
+    """Changes to the Job that trains where there is no KubeRay: one pod, which starts its own Ray."""
     words = [f"--{name}={_literal(value)}" for name, value in _test_time_options(experiment).items()]
     adapts = [(ARGS, words)] if experiment.job == "test-time" else []
     return [*_gpus(experiment, "/spec/template"), *adapts, *_deadline(experiment, POD_CLOCK)]
@@ -99,9 +99,9 @@ def _indexes(shards: int) -> list[Change]:
 
 
 def _offline(experiment: Experiment) -> list[Patch]:
-    """`restrain reference` with the prompts, template and sampling of the training, which checks them, and its parts.
+    """`restrain reference` in shards, with the prompts, template and sampling that training checks, and its merging.
 
-    The pass is a label too, by which `run.sh` finds other experiments that draw the same one.
+    The key of the pass is also a label, by which `run.sh` finds other experiments that draw the same pass.
     """
     shared = experiment.offline
     if shared is None:
@@ -116,9 +116,9 @@ def _offline(experiment: Experiment) -> list[Patch]:
 
 
 def _evaluation_words(experiment: Experiment, benchmarks: Sequence[str]) -> list[str]:
-    """`restrain eval` of the trained model, with the prompts' template and the length of responses of its training.
+    """`restrain eval` of the trained model, with the prompt template and the longest response of its training.
 
-    Benchmarks come from the work volume: pods have no network.
+    Benchmarks are read from the work volume, because the pods have no network.
     """
     flags = experiment.flags
     options = {
@@ -134,15 +134,15 @@ def _evaluation_words(experiment: Experiment, benchmarks: Sequence[str]) -> list
 
 
 def _literal(word: str) -> str:
-    """Kubernetes reads $(NAME) in a container's arguments as a variable, and $$ as a plain $."""
+    """The word with each $ doubled: in arguments, Kubernetes reads $(NAME) as a variable and $$ as a plain $."""
     return word.replace("$", "$$")
 
 
 def data_words(prompts: str, job: str) -> list[str] | None:
-    """`restrain data` words that make this file, by its name; None where it is a file of the user's own.
+    """Arguments of `restrain data` that make this file, by its name; None if it is a file of the user's own.
 
-    Training reads `dapo14k.jsonl`, `dapo14k.6400.jsonl` (its first prompts) or `dapo14k.supervised.jsonl` (with gold),
-    test-time RL a benchmark's problems: `aime24.jsonl`.
+    Training reads `dapo14k.jsonl`, `dapo14k.6400.jsonl` (its first prompts) or `dapo14k.supervised.jsonl` (with gold).
+    Test-time RL reads a benchmark's problems, such as `aime24.jsonl`.
     """
     named = NAMED.fullmatch(prompts)
     if named is None:

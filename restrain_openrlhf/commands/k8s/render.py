@@ -1,4 +1,4 @@
-"""Renders one experiment over one overlay: a kustomization on top, built by Kustomize, checked, split into steps."""
+"""Renders one experiment: a kustomization over one overlay, built by Kustomize, checked and split into steps."""
 
 import os
 import re
@@ -29,11 +29,11 @@ from restrain_openrlhf.commands.k8s.stages import (
 from restrain_openrlhf.errors import ConfigError
 
 OLDEST_KUSTOMIZE = 5
-# libyaml is ten times as fast on thousands of lines, where PyYAML has it.
+# PyYAML is ten times as fast on thousands of lines where it was built with libyaml.
 LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UNSET_HOST = "registry.invalid/"
 BY_DIGEST = re.compile(r"(?P<name>[a-z0-9][a-zA-Z0-9._:/-]*)@(?P<digest>sha256:[0-9a-f]{64})")
-# What is rendered has no unset image, but its objects were marked before they got another one.
+# The tree marks objects whose image is unset. No image is unset after rendering, so the mark goes.
 UNMARK = {
     "target": {"annotationSelector": "restrain-openrlhf/image-registry=registry.invalid"},
     "operations": [{"op": "remove", "path": "/metadata/annotations/restrain-openrlhf~1image-registry"}],
@@ -48,7 +48,7 @@ def render(
     benchmarks: Sequence[str],
     only: Sequence[Stage] = (),
 ) -> Mapping[Stage, list[Manifest]]:
-    """The manifests of each step, in order: of `only` and what every step needs, else of those that it needs.
+    """The manifests of each step that the experiment needs, in order; with `only`, of those steps and FIRST.
 
     Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that is not made,
     or where Kustomize is missing.
@@ -63,7 +63,7 @@ def render(
 
 
 def render_platform(overlay: Overlay, cluster: Cluster) -> Mapping[Stage, list[Manifest]]:
-    """What all experiments of a namespace share, without one."""
+    """The manifests that all experiments of a namespace share."""
     return by_stage(_tree(overlay, cluster), FIRST)
 
 
@@ -74,12 +74,12 @@ def _tree(
     experiment: Experiment | None = None,
     benchmarks: Sequence[str] = (),
 ) -> list[Manifest]:
-    """Everything that the overlay has, as it is for this cluster and this experiment."""
+    """All objects of the overlay, patched for this cluster and this experiment."""
     tree, own = overlay.path.parents[1], patches(experiment, benchmarks) if experiment else []
     with tempfile.TemporaryDirectory(prefix="restrain-k8s-") as made:
         folder = Path(made).resolve()
         document = {
-            # Kustomize takes a base by a relative path alone.
+            # Kustomize accepts only relative paths of a base.
             "resources": [os.path.relpath(overlay.path, folder)],
             "components": [os.path.relpath(path, folder) for path in cluster.added_components(tree)],
             "configMapGenerator": _own_configuration(experiment, overlay) if experiment else [],
@@ -96,16 +96,19 @@ def _tree(
 
 
 def _own_configuration(experiment: Experiment, overlay: Overlay) -> list[dict[str, Any]]:
-    """In the place of the overlay's own; Kustomize refuses to replace one that is not there."""
+    """The experiment's ConfigMap, which replaces the overlay's.
+
+    Kustomize refuses to replace one that does not exist.
+    """
     if experiment.job not in map(stage_of, build(overlay.path)):
         return []
     return [{"name": f"{experiment.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}]
 
 
 def build(folder: Path) -> list[Manifest]:
-    """All objects of a kustomization.
+    """The objects that Kustomize builds from a folder.
 
-    Raises ConfigError with Kustomize's own words, or where kubectl is missing or too old.
+    Raises ConfigError with Kustomize's own message, or if kubectl is missing or too old.
     """
     refuse_old_kubectl()
     done = _run(["kubectl", "kustomize", str(folder)])
@@ -115,7 +118,7 @@ def build(folder: Path) -> list[Manifest]:
 
 
 def refuse_old_kubectl() -> None:
-    """Raises ConfigError where kubectl is not there, or has an older Kustomize in it."""
+    """Raises ConfigError if kubectl is missing, or its built-in Kustomize is too old."""
     said = _run(["kubectl", "version", "--client"]).stdout if shutil.which("kubectl") else ""
     version = re.search(r"Kustomize Version: v(\d+)", said)
     if version is None or int(version[1]) < OLDEST_KUSTOMIZE:
@@ -128,16 +131,16 @@ def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def configured_images(tree: Path) -> dict[str, str]:
-    """What `k8s/components/images` says now, unset values included."""
+    """The images of `k8s/components/images` by name, unset values included."""
     path = tree / "components" / "images" / "kustomization.yaml"
     entries = yaml.safe_load(path.read_text(encoding="utf-8"))["images"]
     return {entry["name"]: f"{entry.get('newName', entry['name'])}@{entry.get('digest', '')}" for entry in entries}
 
 
 def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
-    """Of `--image NAME=REGISTRY/NAME@sha256:...`, under the names that the images component has given them.
+    """Kustomize's entries for `--image NAME=REGISTRY/NAME@sha256:...`, by the names that the tree has given the images.
 
-    Raises ConfigError for any other form, and for a name that no manifest has.
+    Raises ConfigError for another form, and for a name that no manifest has.
     """
     configured, new = configured_images(tree), []
     for word in words:
@@ -152,7 +155,7 @@ def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
 
 
 def _refuse_unset(manifests: Iterable[Manifest]) -> None:
-    """Raises ConfigError naming the first image that has no digest, or the placeholder's."""
+    """Raises ConfigError that names the first image without a digest, or with the placeholder's registry."""
     used = {node["image"] for each in manifests for node in mappings(each) if isinstance(node.get("image"), str)}
     for image in sorted(used):
         if image.startswith(UNSET_HOST) or not BY_DIGEST.fullmatch(image):

@@ -1,4 +1,4 @@
-"""What a rendering leaves in a folder: a file for each step, and `run.sh` to apply them, or waves for Argo CD."""
+"""Writes what was rendered into a folder: a file per step, with `run.sh` to apply them or as waves of Argo CD."""
 
 import hashlib
 import json
@@ -12,21 +12,21 @@ from restrain_openrlhf.commands.k8s.patches import PASS, QUEUE
 from restrain_openrlhf.commands.k8s.stages import EXPERIMENT, JOBS, SHARED, Manifest, Stage, mappings
 from restrain_openrlhf.errors import ConfigError
 
-# Its functions; the calls of them are written after these, by what was rendered.
+# The functions of run.sh. Calls that depend on what was rendered are written after them.
 SCRIPT = Path(__file__).with_name("run.sh")
-# Kinds that an operator brings, as `kubectl get` names them.
+# Kinds that an operator adds to Kubernetes, by their names in `kubectl get`.
 OPERATORS = {"RayJob": "rayjobs", "PodMonitor": "podmonitors"}
-# The annotation that says what an object was made from, and what bears it for the administrator's and the platform's.
+# The annotation with the digest of a step, by which run.sh sees whether the step has changed.
 DIGEST = "restrain-digest"
-# A wave is applied once all objects of the waves before are healthy, and a Job is healthy once it is complete.
+# Argo CD applies a wave once all objects of earlier waves are healthy. A Job is healthy once it is complete.
 WAVE = "argocd.argoproj.io/sync-wave"
 PLATFORM = "configmap/runtime-environment"
 
 
 def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
-    """Write a numbered file for each step into a new folder, and `run.sh`, which applies them and waits for each.
+    """Write a numbered file for each step into a new folder, and `run.sh`, which applies each and waits for it.
 
-    Raises ConfigError where the folder holds something.
+    Raises ConfigError if the folder is not empty.
     """
     _make(folder)
     files = _files(manifests)
@@ -42,8 +42,8 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
 def write_waves(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
     """Write a numbered file for each step into a new folder; Argo CD applies a step once the one before is complete.
 
-    Its jobs stay once they have ended: what is gone would be made, and run, again. The premise step fails on a warning.
-    What two steps have is in the first alone. Raises ConfigError where the folder holds something.
+    Jobs are kept after they have ended, because Argo CD would make and run a deleted job again. The premise step fails
+    on a warning. An object of two steps is written with the first one. Raises ConfigError if the folder is not empty.
     """
     _make(folder)
     first = {_resource(each): stage for stage in reversed(tuple(manifests)) for each in manifests[stage]}
@@ -82,7 +82,7 @@ def _write_files(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) ->
 
 
 def _settings(every: Sequence[Manifest]) -> list[str]:
-    """Names that all steps have in common; none where nothing has one."""
+    """Shell variables with the namespace, the experiment and the queue of the objects; empty if no object has one."""
     labels = [each["metadata"].get("labels", {}) for each in every]
     found = {
         "namespace": (each["metadata"].get("namespace") for each in every),
@@ -93,7 +93,7 @@ def _settings(every: Sequence[Manifest]) -> list[str]:
 
 
 def _needs(manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
-    """What `run.sh` looks for before anything is downloaded: kinds that Kubernetes does not have, and the queue."""
+    """Calls by which `run.sh` checks, before anything is downloaded, that operators' kinds and the queue exist."""
     every = [each for objects in manifests.values() for each in objects]
     kinds = {each["kind"] for each in every}
     queues = sorted({each["metadata"].get("labels", {}).get(QUEUE, "") for each in every} - {""})
@@ -102,7 +102,7 @@ def _needs(manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
 
 
 def _calls(stage: Stage, file: str, manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
-    """What `run.sh` does: `step` applies the file and waits for its job."""
+    """The calls of a step in `run.sh`. Most are `step`, which applies the file and waits for its job."""
     objects = manifests[stage]
     if stage in (Stage.CLAIMS, Stage.REWARD, Stage.FILES):
         return [f"{'claims' if stage is Stage.CLAIMS else 'shared'} {file}"]
@@ -116,9 +116,10 @@ def _calls(stage: Stage, file: str, manifests: Mapping[Stage, Sequence[Manifest]
 
 
 def _marked(stage: Stage, objects: Sequence[Manifest]) -> tuple[str, str]:
-    """The digest of what a step does, its job's annotation too, and the job; of shared objects, of all that they say.
+    """The digest of a step, and the object that is annotated with it: the step's job, or one of the shared objects.
 
-    Images, and what pods are given to run with, change nothing in what is done.
+    A job's digest leaves out its images and resources, which do not change what it does. The digest of shared objects
+    covers all of their content.
     """
     does = [
         {key: node[key] for key in ("command", "args", "entrypoint", "completions", "data") if key in node}
@@ -137,5 +138,5 @@ def _resource(each: Manifest) -> str:
 
 
 def _text_of(objects: Iterable[Manifest]) -> str:
-    """The objects as YAML; a job comes last, after the policies and configuration that its pods need."""
+    """The objects as YAML. A job comes last, after the policies and configuration that its pods need."""
     return yaml.safe_dump_all(sorted(objects, key=lambda each: each["kind"] in JOBS), sort_keys=False)

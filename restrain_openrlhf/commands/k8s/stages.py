@@ -1,4 +1,4 @@
-"""The steps of an experiment on a cluster: which it needs, which objects each has, and which of them have its name."""
+"""The steps of an experiment on a cluster: which it needs, the objects of each, and the names of those objects."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from copy import deepcopy
@@ -11,12 +11,13 @@ from restrain_openrlhf.errors import ConfigError
 
 Manifest = dict[str, Any]
 COMPONENT = "app.kubernetes.io/component"
-# On every pod of an experiment, and in the selectors of its network policies. The tree's own value stands for none.
+# A label of every pod of an experiment, also in the selectors of its network policies. The tree's value is a
+# placeholder.
 EXPERIMENT = "restrain-experiment"
 
 
 class Stage(StrEnum):
-    """Value of the component label of a step's objects; the cluster administrator's are known by their kind."""
+    """The steps; each is the component label of its objects, except `admin`, whose objects are known by kind."""
 
     ADMIN = "admin"
     PLATFORM = "platform"
@@ -37,17 +38,19 @@ class Stage(StrEnum):
 
 
 OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE, Stage.SUBSET_REFERENCE)
-# What all experiments of a namespace use; every other step's objects are one experiment's own.
+# Steps whose objects all experiments of a namespace share. The objects of other steps belong to one experiment.
 SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS, Stage.REWARD})
-# What any step needs, so that each rendering has it: where it is there already, run.sh leaves it alone.
+# Steps that every other step needs, so each rendering has them. run.sh leaves what exists already alone.
 FIRST = (Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS)
-# What is waited for.
+# Kinds whose completion run.sh waits for.
 JOBS = ("Job", "RayJob")
 
 
 def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
-    """The steps this experiment needs: no download if the model is on a volume or the prompts are the user's own, no
-    offline pass unless it is made.
+    """The steps that this experiment needs.
+
+    The model is not downloaded if it is on a volume, nor prompts that are the user's own. An offline pass has steps
+    only if it is to be drawn.
     """
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
     known = (Stage.DATA,) if data_words(experiment.prompts, experiment.job) else ()
@@ -65,7 +68,7 @@ def _offline(experiment: Experiment) -> tuple[Stage, ...]:
 
 
 def refuse_unread_pass(experiment: Experiment, stages: Iterable[Stage]) -> None:
-    """Raises ConfigError where a step of the offline pass is selected and the experiment has none of it."""
+    """Raises ConfigError for a selected step of an offline pass that this experiment does not have."""
     for stage in stages:
         if stage in OFFLINE_PASS and stage not in _offline(experiment):
             raise ConfigError(
@@ -81,7 +84,7 @@ def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[
     objects = list(manifests)
     found = {stage: [each for each in objects if stage_of(each) == stage] for stage in stages}
     if found.get(Stage.PREMISE):
-        # It reads training's configuration before training is applied.
+        # The premise step reads training's configuration before training is applied.
         found[Stage.PREMISE] += [
             each for each in objects if each["kind"] == "ConfigMap" and stage_of(each) == Stage.TRAIN
         ]
@@ -94,7 +97,8 @@ def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[
 def stage_of(manifest: Manifest) -> str | None:
     """The step that an object belongs to.
 
-    A namespace's own administrator may not write objects of the whole cluster, nor the namespace's share of it.
+    Objects of the whole cluster, and the namespace's quota and queue, belong to the administrator's step: the owner of
+    a namespace may not write them.
     """
     if "namespace" not in manifest["metadata"] or manifest["kind"] in ("LocalQueue", "ResourceQuota"):
         return Stage.ADMIN
@@ -105,7 +109,7 @@ def stage_of(manifest: Manifest) -> str | None:
 
 
 def named(objects: Iterable[Manifest], name: str) -> list[Manifest]:
-    """Copies of an experiment's objects that no other experiment has: `reference` becomes `reference-NAME`."""
+    """Copies of objects under names of this experiment: `reference` becomes `reference-NAME`."""
     copies = deepcopy(list(objects))
     configs = {each["metadata"]["name"] for each in copies if each["kind"] == "ConfigMap"}
     for each in copies:
@@ -117,7 +121,7 @@ def named(objects: Iterable[Manifest], name: str) -> list[Manifest]:
 
 
 def _fill(manifest: Manifest, name: str, configs: Container[str]) -> None:
-    """Labels and selectors of the key take the name as their value; volumes follow the ConfigMaps' new names."""
+    """Set the experiment's label and selectors to `name`, and let volumes follow the new names of ConfigMaps."""
     for node in mappings(manifest):
         if EXPERIMENT in node:
             node[EXPERIMENT] = name
@@ -126,7 +130,7 @@ def _fill(manifest: Manifest, name: str, configs: Container[str]) -> None:
 
 
 def mappings(node: Any) -> Iterator[dict[str, Any]]:
-    """A manifest and every mapping below it."""
+    """Every mapping in a manifest, from the manifest itself down."""
     if isinstance(node, dict):
         yield node
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():

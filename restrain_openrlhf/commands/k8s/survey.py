@@ -1,4 +1,4 @@
-"""What `restrain k8s cluster init` finds out of the cluster of kubectl's context; it reads, and changes nothing."""
+"""What `restrain k8s cluster init` reads from the cluster of kubectl's context. It changes nothing there."""
 
 import json
 import re
@@ -13,14 +13,14 @@ from restrain_openrlhf.commands.k8s.cluster import GPU, HOSTNAME, PRODUCT
 from restrain_openrlhf.commands.k8s.render import refuse_old_kubectl
 from restrain_openrlhf.errors import ConfigError
 
-# Of Kubernetes 1.x; also in run.sh. Jobs need 1.29, the reward service's preStop 1.30.
+# The oldest Kubernetes 1.x, also in run.sh. Jobs need 1.29, and the reward service's preStop needs 1.30.
 OLDEST_MINOR = 30
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-# Parts of the names of provisioners whose volumes pods of several nodes share.
+# Parts of the names of provisioners whose volumes can be shared by pods on several nodes.
 SHARED_VOLUMES = re.compile(
     r"nfs|efs|cephfs|filestore|lustre|azurefile|\bfile\.csi|gpfs|weka|beegfs|vast|glusterfs|quobyte|juicefs"
 )
-# How far nodes are from each other, the widest first, as clouds label them.
+# Labels by which clouds say how near nodes are to each other, the widest first.
 TOPOLOGIES = (
     ("cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"),
     tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)),
@@ -30,14 +30,14 @@ Item = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Survey:
-    """Keys of the cluster file, and what somebody has to know or to decide."""
+    """Settings for the cluster file, and remarks on what the user has to know or to decide."""
 
     settings: dict[str, object]
     remarks: list[str]
 
 
 def survey() -> Survey:
-    """Raises ConfigError where kubectl is missing, the cluster does not answer, or it is too old."""
+    """Read the cluster. Raises ConfigError if kubectl is missing, or the cluster does not answer or is too old."""
     refuse_old_kubectl()
     kinds = _kinds()
     remarks: list[str] = []
@@ -48,7 +48,7 @@ def survey() -> Survey:
 
 
 def _kinds() -> set[str]:
-    """The kinds that the server has, once it is known to be new enough."""
+    """The kinds that the server knows. Raises ConfigError if it does not answer or is too old."""
     version = _kubectl("version", "-o", "json")
     server = json.loads(version or "{}").get("serverVersion", {})
     if not server:
@@ -59,7 +59,7 @@ def _kinds() -> set[str]:
 
 
 def _nodes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
-    """Overlay, number, kind and memory of the most frequent nodes with GPUs."""
+    """The overlay for the most frequent kind of node with GPUs, and the number, GPU type and memory of those nodes."""
     nodes = [each for each in _items("nodes") if int(each["status"].get("allocatable", {}).get(GPU, 0))]
     if not nodes:
         remarks.append("No node has GPUs at present. Set overlay, max_nodes, gpu_product and gpu_memory yourself.")
@@ -91,14 +91,14 @@ def _nodes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
 
 
 def _topology(nodes: Iterable[Item]) -> list[str]:
-    """The labels of a cloud that all nodes with GPUs have, with the host; none where only the host is known."""
+    """A cloud's topology labels that all nodes with GPUs have, then the host's; empty if there are no such labels."""
     common = set.intersection(*(set(each["metadata"]["labels"]) for each in nodes))
     found = next((labels for labels in TOPOLOGIES if common.issuperset(labels)), ())
     return [*found, HOSTNAME] if found else []
 
 
 def _volumes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
-    """A class whose volumes all nodes share, where there is one; else the default."""
+    """A storage class whose volumes all nodes can share; without KubeRay the default class, or any."""
     classes = list(_items("storageclasses"))
     shared = [_name(each) for each in classes if SHARED_VOLUMES.search(each["provisioner"])]
     usual = [_name(each) for each in classes if each["metadata"].get("annotations", {}).get(DEFAULT_CLASS) == "true"]
@@ -126,7 +126,7 @@ def _monitoring(kinds: set[str]) -> dict[str, object]:
 
 
 def _network(remarks: list[str]) -> dict[str, object]:
-    """Public addresses of the API server and of services are closed to downloads; DNS on the nodes is opened."""
+    """Deny downloads the public addresses of the API server and of services, and allow a DNS cache on the nodes."""
     services = [
         each["spec"]["clusterIP"] for each in _items("services", "-n", "default") if _name(each) == "kubernetes"
     ]
@@ -148,7 +148,7 @@ def _name(each: Item) -> str:
 
 
 def _items(kind: str, *words: str) -> Iterator[Item]:
-    """Objects of a kind; none where the server does not have it or does not let the user see it."""
+    """The objects of a kind; none if the server does not have the kind or does not let the user see it."""
     found: Iterable[Item] = json.loads(_kubectl("get", kind, *words, "-o", "json") or "{}").get("items", [])
     return iter(found)
 

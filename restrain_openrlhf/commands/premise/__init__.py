@@ -1,1 +1,1 @@
-"""Whether label-free training can work on these prompts with this base model, told from the frozen model's rollouts."""
+"""Tells from the frozen model's rollouts whether label-free training can work on these prompts."""

@@ -76,7 +76,7 @@ def premise(
 
 
 def _group_size(run: "RunConfig") -> int | None:
-    """How many rollouts a group has in training; None: as many as were sampled."""
+    """How many rollouts a group has in training; None if the configuration does not say, for all that were sampled."""
     plan = build(run.method).rollouts
     size = plan.voters if plan else run.openrlhf.get(N_SAMPLES)
     if size is not None and not isinstance(size, int):

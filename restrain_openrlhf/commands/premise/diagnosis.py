@@ -19,7 +19,7 @@ from restrain_openrlhf.method.settings import CommonSettings
 
 @dataclass(frozen=True)
 class OfGold:
-    """What gold tells of all prompts that have it, and of each majority size that occurs. Shares are in [0, 1]."""
+    """Accuracy on the prompts with gold, over all and by the size of the majority. Shares are in [0, 1]."""
 
     prompts: int
     pass_at_1: float
@@ -28,7 +28,7 @@ class OfGold:
 
     @classmethod
     def of(cls, rows: Sequence[SizeRow]) -> "OfGold | None":
-        """From the rows of all sizes; None where no prompt had gold."""
+        """The numbers from the rows of all sizes; None if no prompt had gold."""
         if not rows:
             return None
         prompts = sum(row.problems for row in rows)
@@ -40,11 +40,12 @@ class OfGold:
 
 @dataclass(frozen=True)
 class Premise:
-    """The whole diagnosis. `sizes[m]` counts the prompts whose frozen majority has m of n rollouts, m = 0..n.
+    """The whole diagnosis. `sizes[m]` counts the prompts whose frozen majority has m of n rollouts, m = 0…n.
 
-    The first of `methods` is the chosen one; `bins` are the columns of its `by_size`. `left_out` are methods that this
-    pass can say nothing about, and why. `unread` are the ends of some responses without an answer, where the file has
-    them. `others`: kinds of answers that read some of what `kind` does not, with their share of it.
+    The first of `methods` is the chosen one; `bins` are the majority sizes of `by_size`. `left_out` names the methods
+    that cannot be judged from this pass, each with the reason. `unread` are the ends of some responses without an
+    answer, if the file has them. `others` are other kinds of answers, with the share of the unread responses that they
+    can read.
     """
 
     source: str
@@ -69,9 +70,9 @@ class Premise:
 
 
 def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
-    """The diagnosis for the method with these settings.
+    """Diagnose the frozen rollouts for the method with these settings.
 
-    Raises GroupError, ConfigError or DataError where that method cannot be tried on these groups.
+    Raises GroupError, ConfigError or DataError if that method cannot be tried on these groups.
     """
     sizes, unread, missing = Counter[int](), dict[str, Row](), 0.0
     gold = ReliabilitySoFar()
@@ -105,8 +106,8 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
 def other_kinds(kind: AnswerKind, unread: Mapping[str, Row]) -> dict[str, float]:
     """The share of `unread` responses that each other kind recognises.
 
-    A kind that reads nearly any text comes last; of the others the largest share first, of equal ones the narrowest
-    kind. Kinds whose settings have no default, or whose columns the rows lack, cannot be tried, and are left out.
+    The largest share comes first, and of equal shares the narrowest kind; a kind that reads nearly any text comes last.
+    Kinds that cannot be tried, because a setting has no default or the rows lack a column, are left out.
     """
     known = list(unread.items())[:TRIED]
     shares: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What the diagnosis reads: each prompt's frozen vote, the rollouts that a training step would have, and its gold."""
+"""What the diagnosis reads: each prompt's frozen vote, the rollouts of a training step, and the gold answer."""
 
 import sys
 from collections import Counter
@@ -18,15 +18,16 @@ from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, each_rollo
 from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.prompts import Prompt
 
-# Responses without an answer that are kept, for other kinds of answers to be tried on.
+# How many responses without an answer are kept, to try other kinds of answers on.
 TRIED = 500
 
 
 @dataclass(frozen=True)
 class FrozenGroup:
-    """One prompt: the frozen model's vote, the first rollouts of it (as many as a training step has), gold if known.
+    """One prompt: the frozen model's vote, its first rollouts (as many as a training step has), and gold if known.
 
-    `verdicts` are of all groups of a pass that were graded, by their `place` in it: a program's tests take seconds.
+    `verdicts` caches the grades of all groups of a pass by their `place` in it, because to grade a program takes
+    seconds.
     """
 
     row: ReferenceRow
@@ -38,24 +39,24 @@ class FrozenGroup:
 
     @cached_property
     def keys(self) -> tuple[str | None, ...]:
-        """The key of each of the frozen model's answers, equal across prompts; None: missing."""
+        """The key of each of the frozen model's answers, comparable across prompts; None for a missing answer."""
         return tuple(None if label is None else self.row.keys[label] for label in self.row.classes)
 
     @cached_property
     def gold_key(self) -> str | None:
-        """The key of the gold answer; None without gold, and where gold is no answer but tests of one."""
+        """The key of the gold answer; None without gold, and if gold is not an answer but tests of one."""
         answer = None if self.gold is None else self.kind.answer_of_gold(self.gold, self.row.row)
         return None if answer is None else self.kind.key(answer, self.row.row)
 
     def is_right(self, key: str) -> bool:
-        """Whether gold is known, and the answer with this key is right by it: as its rollouts were graded, if any."""
+        """Whether the answer with this key is right, by the grades of its rollouts or else by the gold answer's key."""
         verdicts = self.grades.correct if self.grades is not None else ()
         right = [verdict for found, verdict in zip(self.keys, verdicts, strict=False) if found == key]
         return any(right) if right else self.gold_key == key
 
     @cached_property
     def grades(self) -> GradeRow | None:
-        """All rollouts against gold, by evaluation's rule; None without gold."""
+        """All rollouts graded against gold, as `restrain eval` grades them; None without gold."""
         if self.gold is None:
             return None
         if (known := self.verdicts.get(self.place)) is None:
@@ -72,11 +73,11 @@ class FrozenGroup:
 
 @dataclass(frozen=True)
 class FrozenPass:
-    """The frozen model's rollouts on `count` prompts, n each; groups have the first `group_size` of them.
+    """The frozen model's rollouts on `count` prompts, n each. A training group has the first `group_size` of them.
 
-    Answers are of one `kind`; `gold` is by the prompts' hashes. `unread` are some responses without an answer, or their
-    ends, each with what is known of its prompt. `verdicts` are those of FrozenGroup: each method goes
-    through all groups, which are graded once.
+    `gold` has gold answers by the prompts' hashes. `unread` are some responses without an answer, or their ends, each
+    with the row of its prompt. `verdicts` is the cache of FrozenGroup: each method goes through all groups, which are
+    graded only once.
     """
 
     source: Path
@@ -91,7 +92,7 @@ class FrozenPass:
 
     @property
     def groups(self) -> Iterator[FrozenGroup]:
-        """Read anew from the file each time: one at a time is in memory."""
+        """The groups, read anew from the file each time, with one at a time in memory."""
         for place, row in enumerate(self.rows()):
             gold, own = self.gold.get(row.problem_hash), row.group.first(self.group_size)
             yield FrozenGroup(row, own, gold, self.kind, self.verdicts, place)
@@ -115,14 +116,16 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
 def from_rollouts(
     path: Path, gold: Path | None = None, group_size: int | None = None, kind: AnswerKind = MATHEMATICS
 ) -> FrozenPass:
-    """A file of rollouts {id, problem, responses, answer?, truncated?}; gold from its rows, or from another file.
+    """Read a file of rollouts {id, problem, responses, answer?, truncated?}.
 
-    Raises DataError for a damaged file, and where rows differ in their number of rollouts.
+    Gold comes from its rows or from another file.
+
+    Raises DataError for a damaged file, and if rows differ in their number of rollouts.
     """
     kind.check(each.row(kind) for each in each_rollouts(path))
     own: dict[str, str] = {}
     unread: dict[str, Row] = {}
-    # Their votes are written down once, and gone through as an offline pass's are.
+    # The votes are counted once and kept in a file, which is then read like that of an offline pass.
     votes = NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8")  # noqa: SIM115 - goes with the last of its rows
     for each in each_rollouts(path):
         row, texts = _vote(each, kind)
@@ -140,7 +143,7 @@ def from_rollouts(
 
 
 def _vote(row: RolloutsRow, kind: AnswerKind) -> tuple[ReferenceRow, list[str]]:
-    """The row's vote, and its whole responses without an answer."""
+    """The row's vote, and its responses that are complete but have no answer."""
     prompt = Prompt(row.id, row.problem, row.problem, str(row.id), kind.own_columns(row.model_extra or {}, graded=True))
     vote = ReferenceRow.of(kind, prompt, row.rollouts())
     pairs = zip(row.rollouts(), vote.answers, strict=True)

@@ -1,7 +1,5 @@
-"""Where each method would learn: its squared advantage on the frozen model's groups, by the size of the majority."""
+"""Where each method would learn: squared advantage on the frozen model's groups, by the size of the majority."""
 
-from array import array
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +18,7 @@ from restrain_openrlhf.scoring import score_group
 
 @dataclass(frozen=True)
 class Ratio:
-    """A share of a total over prompts, with its bounds at 95 % (prompts drawn anew, to first order)."""
+    """A share of a total over prompts, with its 95 % interval (to first order, prompts being the sample)."""
 
     share: float
     low: float
@@ -29,12 +27,13 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Learning:
-    """One method on the first step's groups; advantages are A⁺ + A⁻, u_x included. Shares are in [0, 1].
+    """One method on the groups of a first training step. Advantages are A⁺ + A⁻ with u_x; shares are in [0, 1].
 
-    `by_size[b]` is the share of squared advantage on the prompts of bin b, `penalized` that of penalised groups.
-    `on_wrong` is the share on prompts whose majority is wrong, of all groups with gold that are not penalised. A push
-    is the sum of (A − the group's mean A) over some rollouts, relative to the sum of |A| over all: `shared_push` over
-    those with the most common answer, `right_push` over those that are right, of the groups with gold. 0.5 is the most.
+    `by_size[b]` is the share of squared advantage on the prompts of bin b, and `penalized` the share on penalised
+    groups. `on_wrong` is the share on prompts whose majority is wrong, among the groups that have gold and are not
+    penalised. A push is the sum of (A − the group's mean A) over some rollouts, relative to the sum of |A| over all, so
+    0.5 at most: `shared_push` over rollouts with the most common answer, `right_push` over right rollouts, in groups
+    with gold.
     """
 
     name: str
@@ -67,9 +66,9 @@ def quarters(n: int) -> tuple[Bin, ...]:
 
 
 def compared(frozen: FrozenPass, settings: CommonSettings, shared: str | None) -> tuple[list[Learning], dict[str, str]]:
-    """The chosen method, then all others at their defaults; and why those left out do not apply.
+    """The chosen method, then all others at their defaults; and, for each method that does not apply, why.
 
-    `shared` is the key of the most common answer. Raises as `learning` where the chosen method does not apply.
+    `shared` is the key of the most common answer. Raises the errors of `learning` if the chosen method does not apply.
     """
     found, left_out = [learning(settings.name, build(settings), frozen, shared)], {}
     for name in METHODS:
@@ -82,50 +81,70 @@ def compared(frozen: FrozenPass, settings: CommonSettings, shared: str | None) -
 
 
 def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) -> Learning:
-    """One method on the groups that it trains on, one at a time.
+    """One method on the groups that it trains on, which are scored one at a time.
 
-    Raises GroupError where it draws its groups otherwise, DataError where it reads gold and no prompt has any.
+    Raises GroupError if the method draws its groups in another way, and DataError if it trains on none of these
+    prompts.
     """
-    squares: dict[int, float] = defaultdict(float)
-    penalized = array("d")
-    # Squared advantage of the prompts whose gold is known, by whether their majority is right.
-    on_right, on_wrong = array("d"), array("d")
-    prompts, rollouts = 0, 0
-    size, to_shared, size_with_gold, to_right = 0.0, 0.0, 0.0, 0.0
-    for each in _trained_on(method, frozen):
-        row = each.row
-        score = score_group(method, each.group, row, each.gold, str(row.id), None, frozen.kind, row.row)
-        net = score.pair.net
-        square, absolute = float(np.sum(net**2)), float(np.abs(net).sum())
-        prompts, rollouts, size = prompts + 1, rollouts + net.size, size + absolute
-        squares[row.majority_count] += square
-        to_shared += _push(net, [key == shared for key in each.keys])
-        if each.grades is not None:
-            size_with_gold, to_right = size_with_gold + absolute, to_right + _push(net, each.grades.correct)
-        if score.penalized:
-            penalized.append(square)
-        elif each.grades is not None:
-            (on_right if each.majority_is_right else on_wrong).append(square)
-    if not prompts:
+    groups = [_advantage(method, each, frozen, shared) for each in _trained_on(method, frozen)]
+    if not groups:
         raise DataError("It trains on none of these prompts: it reads gold, or selects by a share that none reaches.")
-    total = sum(squares.values())
-    in_bins = [sum(squares[at] for at in range(each.low, each.high + 1)) for each in quarters(frozen.n)]
+    graded = [each for each in groups if each.to_right is not None]
+    squares = [
+        sum(each.square for each in groups if part.low <= each.majority <= part.high) for part in quarters(frozen.n)
+    ]
+    penalized = [each.square for each in groups if each.penalized]
+    size, total = sum(each.size for each in groups), sum(squares)
     return Learning(
         name=name,
-        prompts=prompts,
-        prompts_penalized=len(penalized) / prompts,
-        mean_advantage=size / rollouts,
-        by_size=tuple(part / total if total else 0.0 for part in in_bins),
-        penalized=sum(penalized) / total if total else 0.0,
-        shared_push=to_shared / size if shared is not None and size else None,
-        right_push=to_right / size_with_gold if size_with_gold else None,
-        on_wrong=_ratio(on_wrong, on_right),
+        prompts=len(groups),
+        prompts_penalized=len(penalized) / len(groups),
+        mean_advantage=size / sum(each.rollouts for each in groups),
+        by_size=tuple(_share(square, total) or 0.0 for square in squares),
+        penalized=_share(sum(penalized), total) or 0.0,
+        shared_push=None if shared is None else _share(sum(each.to_shared for each in groups), size),
+        right_push=_share(sum(each.to_right or 0.0 for each in graded), sum(each.size for each in graded)),
+        on_wrong=_on_wrong([each for each in graded if not each.penalized]),
         reads_gold=method.reads_gold,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _GroupAdvantage:
+    """The advantage of one group: `square` and `size` are the sums of A² and |A| over its rollouts.
+
+    `to_shared` and `to_right` are the pushes towards the most common and the right answers, not yet relative to |A|.
+    `to_right` is None without gold.
+    """
+
+    majority: int
+    majority_is_right: bool
+    rollouts: int
+    square: float
+    size: float
+    to_shared: float
+    to_right: float | None
+    penalized: bool
+
+
+def _advantage(method: Method, each: FrozenGroup, frozen: FrozenPass, shared: str | None) -> _GroupAdvantage:
+    row, grades = each.row, each.grades
+    score = score_group(method, each.group, row, each.gold, str(row.id), None, frozen.kind, row.row)
+    net = score.pair.net
+    return _GroupAdvantage(
+        majority=row.majority_count,
+        majority_is_right=each.majority_is_right,
+        rollouts=net.size,
+        square=float(np.sum(net**2)),
+        size=float(np.abs(net).sum()),
+        to_shared=_push(net, [key == shared for key in each.keys]),
+        to_right=None if grades is None else _push(net, grades.correct),
+        penalized=score.penalized,
+    )
+
+
 def _push(net: Floats, chosen: Sequence[bool]) -> float:
-    """The sum of (A − the group's mean A) over chosen rollouts; they may be more than a group that is trained on."""
+    """The sum of (A − the group's mean A) over chosen rollouts. `chosen` may go on beyond the group's end."""
     return float((net - net.mean())[np.array(chosen[: net.size])].sum())
 
 
@@ -139,12 +158,17 @@ def _trained_on(method: Method, frozen: FrozenPass) -> Iterator[FrozenGroup]:
     return (group for group in kept if group.gold is not None or not method.reads_gold)
 
 
-def _ratio(part: Sequence[float], rest: Sequence[float]) -> Ratio | None:
-    """The share of `part` in both, of which each number is a prompt's; None where every advantage is 0."""
-    total = sum(part) + sum(rest)
+def _share(part: float, total: float) -> float | None:
+    return part / total if total else None
+
+
+def _on_wrong(groups: Sequence[_GroupAdvantage]) -> Ratio | None:
+    """The share of squared advantage on groups whose majority is wrong; None if there is no advantage."""
+    total = sum(each.square for each in groups)
     if not total:
         return None
-    share = sum(part) / total
-    spread = sum(((1 - share) * each) ** 2 for each in part) + sum((share * each) ** 2 for each in rest)
+    share = sum(each.square for each in groups if not each.majority_is_right) / total
+    # Each prompt's deviation of a ratio estimator, to first order.
+    spread = sum((((not each.majority_is_right) - share) * each.square) ** 2 for each in groups)
     reach = Z * sqrt(spread) / total
     return Ratio(share, max(0.0, share - reach), min(1.0, share + reach))

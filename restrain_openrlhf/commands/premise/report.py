@@ -1,6 +1,6 @@
-"""A diagnosis for the reader: tables, and findings for somebody who is about to train.
+"""Prints a diagnosis as tables, and as findings for somebody who is about to train.
 
-What the findings mean, what to do, and where their thresholds come from is in docs/concepts/premise.md.
+docs/concepts/premise.md says what each finding means, what to do, and where its threshold comes from.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,25 +15,25 @@ from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.commands.premise.diagnosis import Premise
 from restrain_openrlhf.commands.premise.shared import LEAST_GOLD, CommonAnswer
 
-# Of squared advantage on wrong majorities: methods with .16 or less learned, with .34 or more they collapsed, or gained
-# little from stored labels; one at .22 ended in between.
+# Share of squared advantage on wrong majorities. Methods with .16 or less learned; with .34 or more they collapsed, or
+# gained little from stored labels; one with .22 ended in between.
 WRONG = 0.20
-# Of prompts, and of squared advantage: on a base with .13 of the prompts below kappa the penalty did harm.
+# Share of prompts, and of squared advantage. On a base with .13 of the prompts below kappa the penalty did harm.
 PENALIZED, PENALTY = 0.10, 0.25
-# Of responses without an answer: a kind that reads fewer is none that the prompts have.
+# Share of responses without an answer that another kind must read to be worth naming.
 READS_MORE = 0.5
 
 
 @dataclass(frozen=True)
 class PremiseFinding:
-    """One sentence or more for the reader."""
+    """A warning or a note, in one sentence or more."""
 
     level: Literal["warning", "note"]
     text: str
 
 
 def findings(premise: Premise) -> list[PremiseFinding]:
-    """All that applies, warnings first."""
+    """The findings that apply, warnings first."""
     texts = [_shortcut(premise, answer) for answer in premise.common if answer.is_shortcut]
     if many := missing_warning(premise.missing_share, premise.unread, "the frozen model's rollouts", premise.kind):
         texts.append(many + _other_kinds(premise))
@@ -93,7 +93,7 @@ def _penalty(premise: Premise) -> Iterator[PremiseFinding]:
 
 
 def tables(premise: Premise) -> Iterator[Table]:
-    """Sizes (with reliability where there is gold), where methods learn, common answers."""
+    """Three tables: majority sizes (with accuracy, given gold), where methods learn, and common answers."""
     yield _sizes(premise)
     yield _methods(premise)
     yield _common(premise)

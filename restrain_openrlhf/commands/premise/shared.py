@@ -1,7 +1,7 @@
 """The most common answers across prompts, and which of them is a shared shortcut: what a model says without knowing.
 
-An answer such as "2" on mathematics is common without being one. Where there is gold, gold decides. The thresholds are
-explained in docs/concepts/premise.md.
+An answer such as "2" is common in mathematics without being a shortcut. If there is gold, gold decides.
+docs/concepts/premise.md explains the thresholds.
 """
 
 from array import array
@@ -12,22 +12,24 @@ from statistics import mean, stdev
 
 from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
 
-# Of rollouts. A shortcut with less did no harm, and in six benchmarks no gold answer has more than .10 of the problems.
+# Share of rollouts. A shortcut with less did no harm, and in six benchmarks no gold answer has more than .10 of the
+# problems.
 COMMON = 0.10
-# In those benchmarks the most common gold answer has at most twice the problems of the next; this is twice that.
+# In those benchmarks the most common gold answer has at most twice the problems of the next one. This is twice as much.
 DOMINANT = 4
-# Gold of fewer prompts, or an answer of fewer prompts, decides nothing.
+# Gold for fewer prompts, or an answer to fewer prompts, decides nothing.
 LEAST_GOLD, LEAST_PROMPTS = 30, 5
-# Standard errors. The answer that is judged was picked because it is common, so that two would be too few.
+# Standard errors. The judged answer was picked because it is common, so two would be too few.
 ERRORS = 3
 SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Excess:
-    """Share of rollouts with an answer less the share of prompts whose gold it is, in [-1, 1].
+    """How much more often an answer is given than it is right, as a difference of shares in [-1, 1].
 
-    `mean` is over the prompts with gold, `error` its standard error; `gold_share` is of those prompts.
+    `mean` is the mean over prompts with gold, `error` its standard error. `gold_share` is the share of these prompts
+    whose gold answer it is.
     """
 
     mean: float
@@ -37,11 +39,11 @@ class Excess:
 
 @dataclass(frozen=True)
 class CommonAnswer:
-    """One answer across prompts, `text` as its first rollout wrote it.
+    """One answer across prompts. `text` is as its first rollout wrote it.
 
-    `share` is of all rollouts, `prompts` counts those at which some rollout gives it, `next_prompts` the most at which
-    another answer is given, `majorities` the prompts whose frozen majority it is. `excess` is None where fewer than
-    LEAST_GOLD prompts have gold.
+    `share` is its share of all rollouts. `prompts` counts the prompts where some rollout gives it, `next_prompts` the
+    prompts of the next answer by that count, and `majorities` those whose frozen majority it is. `excess` is None if
+    fewer than LEAST_GOLD prompts have gold.
     """
 
     text: str
@@ -89,9 +91,10 @@ def common_answers(frozen: FrozenPass) -> tuple[CommonAnswer, ...]:
 
 @dataclass
 class _SoFar:
-    """Of one answer: its first text, and the prompts whose majority it is.
+    """Counts of one answer while groups are read: its first text, and the prompts whose majority it is.
 
-    `over` has, for each prompt with gold, the answer's share of the rollouts less 1 where it is right; `right` counts.
+    `over` has, for each prompt with gold, the answer's share of the rollouts, less 1 if it is right there. `right`
+    counts the prompts where it is right.
     """
 
     text: str | None = None
@@ -100,7 +103,7 @@ class _SoFar:
     over: "array[float]" = field(default_factory=lambda: array("d"))
 
     def add(self, group: FrozenGroup, key: str) -> None:
-        """One prompt more, for the answer of this key."""
+        """Add one prompt's group, for the answer with this key."""
         if self.text is None:
             texts = zip(group.keys, group.row.answers, strict=True)
             self.text = next((text for found, text in texts if found == key), None)

@@ -1,4 +1,4 @@
-"""The model card: what a reader of the hub needs to know of a run, its base model and its prompts."""
+"""The model card: what a reader on the hub needs to know about a run, its base model and its prompts."""
 
 import inspect
 import sys
@@ -27,9 +27,9 @@ NOTICES = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 
 @dataclass(frozen=True)
 class BaseModel:
-    """`id` on the hub, None where it is not known; `shown` is what the card calls it. `notices` are files.
+    """`id` on the hub, or None if unknown; `shown` is its name in the card. `notices` are files of its licence.
 
-    `licence` has license, license_name and license_link as the hub's cards do; empty: nothing here says which it is.
+    `licence` has the keys license, license_name and license_link of the hub's cards. It is empty if no card is found.
     """
 
     id: str | None
@@ -39,7 +39,7 @@ class BaseModel:
 
 
 def card_text(run: RunFolder, name: str, base: BaseModel, evaluations: Sequence[Result], has_adapter: bool) -> str:
-    """The whole README.md, with the hub's front matter. `evaluations` are of the published model."""
+    """The README.md with the hub's front matter. `evaluations` are results of the published model."""
     environment = Environment(
         loader=PackageLoader("restrain_openrlhf.commands.publish", "."),
         undefined=StrictUndefined,
@@ -78,7 +78,7 @@ def card_text(run: RunFolder, name: str, base: BaseModel, evaluations: Sequence[
 
 
 def _front_matter(name: str, tags: Sequence[str], base: BaseModel, source: str, evaluations: Sequence[Result]) -> str:
-    """What the hub reads, the evaluations as its model-index among them."""
+    """The metadata that the hub reads, with the evaluations as its model-index."""
     from huggingface_hub import EvalResult, ModelCardData  # noqa: PLC0415 - costs a second
 
     measured = [
@@ -112,14 +112,14 @@ def _row(result: Result) -> list[str]:
 
 
 def _in_a_cell(text: Any) -> str:
-    """On one line of a table; a tag such as <answer> would be taken for HTML."""
+    """The text on one line for a Markdown table, with its | and < escaped: <answer> would be taken for HTML."""
     return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def describe_base(model: str, hub_id: str | None = None) -> BaseModel:
-    """The model that `actor.model_name_or_path` names; `hub_id` is the user's word for which one of the hub it is.
+    """The model that `actor.model_name_or_path` names. `hub_id` is the user's statement of its id on the hub.
 
-    Raises ConfigError for a `hub_id` that is none.
+    Raises ConfigError for a `hub_id` that is not of the form OWNER/NAME.
     """
     if hub_id is not None and not HUB_ID.fullmatch(hub_id):
         raise ConfigError(f"--base-model {hub_id!r}: is not an id on the hub. Give OWNER/NAME.")
@@ -135,7 +135,7 @@ def describe_base(model: str, hub_id: str | None = None) -> BaseModel:
 
 
 def _licence(folder: Path) -> dict[str, str]:
-    """What the front matter of the model's own card says of it."""
+    """The licence in the front matter of the model's own card; empty without one."""
     from huggingface_hub import ModelCard  # noqa: PLC0415 - costs a second
 
     if not (folder / CARD).exists():
@@ -149,7 +149,7 @@ def _notices(folder: Path) -> list[Path]:
 
 
 def _from_hub(hub_id: str) -> Path | None:
-    """Its card and notices; None where the hub cannot be asked: then the card says that the licence is unknown."""
+    """A folder with the model's card and notices. None if the hub does not answer; the licence is then unknown."""
     import httpx  # noqa: PLC0415 - see data/model_files.py
     from huggingface_hub import snapshot_download  # noqa: PLC0415
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
@@ -161,7 +161,7 @@ def _from_hub(hub_id: str) -> Path | None:
 
 
 def describe_prompts(named: str) -> Prepared | None:
-    """What `restrain data prepare` wrote beside the prompts; None where there is nothing."""
+    """The description that `restrain data prepare` wrote beside the prompts; None if there is no such file."""
     described = Path(f"{named.removesuffix(Path(named).suffix)}.about.json")
     if not named or is_hub_id(named) or not described.is_file():
         return None

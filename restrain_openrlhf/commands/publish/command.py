@@ -1,4 +1,4 @@
-"""`restrain publish`: a run's model with its card as a folder, complete and without what is private, for the hub."""
+"""`restrain publish`: a complete folder for the hub with a run's model and card, without private data."""
 
 import json
 import os
@@ -25,9 +25,9 @@ from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 
-# By this file a folder is known to be one of ours.
+# A folder with this file was written by this command, and may be replaced.
 CONFIGURATION = "restrain.json"
-# Weights are as large as a disk allows, and are not changed here.
+# Weights are linked rather than copied, because they are large and are not changed here.
 LINKED = (".safetensors", ".bin")
 
 
@@ -60,10 +60,10 @@ def publish(
 
 
 def finished_run(path: Path) -> RunFolder:
-    """The run in a folder of `restrain train`.
+    """The finished run in a folder of `restrain train`.
 
-    Raises RunError for another folder, a run that has not ended, and one of `test-time adapt`, whose last model is not
-    always the one that gave its answers; ConfigError for weights that are not whole.
+    Raises RunError for another folder, for a run that has not ended, and for a run of `test-time adapt`, whose last
+    model is not always the one that gave its answers. Raises ConfigError for incomplete weights.
     """
     run = RunFolder(path.absolute())
     adaptation = run.path.parent if run.path.name == "train" else run.path
@@ -85,10 +85,10 @@ def finished_run(path: Path) -> RunFolder:
 
 
 def write_folder(run: RunFolder, out: Path, name: str, base_model: str | None, evaluations: Sequence[Path]) -> None:
-    """Write it whole, in the place of an earlier one. `base_model` says which model of the hub the base is.
+    """Write the whole folder, replacing an earlier one. `base_model` is the hub id of the base model.
 
-    Raises ConfigError where `out` is something else, RunError for evaluations of other models and for private words in
-    what would be published.
+    Raises ConfigError if `out` is another kind of folder, and RunError for evaluations of other models and for private
+    words in the files to publish.
     """
     from restrain_openrlhf.commands.publish.card import card_text, describe_base  # noqa: PLC0415 - keeps `--help` quick
 
@@ -98,7 +98,7 @@ def write_folder(run: RunFolder, out: Path, name: str, base_model: str | None, e
     base, measured = describe_base(base_name, base_model), measured_accuracies(run, evaluations)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    # A whole model has its adapter in a folder beside it.
+    # A model with merged LoRA weights keeps its adapter in a folder beside them.
     folders = ["", *([ADAPTER] if (run.model / ADAPTER / ADAPTER_CONFIG).exists() else [])]
     for folder in folders:
         _copy_files(run.model / folder, partial / folder, {base_name: base.shown})
@@ -114,7 +114,10 @@ def write_folder(run: RunFolder, out: Path, name: str, base_model: str | None, e
 
 
 def measured_accuracies(run: RunFolder, folders: Sequence[Path]) -> list[Result]:
-    """What `restrain eval` measured of the run's model. Raises RunError for another model's, and an unfinished one."""
+    """Results of `restrain eval` for the run's model.
+
+    Raises RunError for those of another model or an unfinished one.
+    """
     own = run.path / "evaluation"
     fingerprint, found = model_fingerprint(str(run.model)), list[Result]()
     for folder in folders or ([own] if own.is_dir() else []):
@@ -130,7 +133,7 @@ def measured_accuracies(run: RunFolder, folders: Sequence[Path]) -> list[Result]
 
 
 def _copy_files(source: Path, out: Path, replaced: dict[str, str]) -> None:
-    """Weights are linked where the file system can; JSON files lose local paths."""
+    """Copy a model's files. Weights are linked if the file system can do that; JSON files lose local paths."""
     out.mkdir(parents=True)
     patterns = PATTERNS if any(source.glob("*.safetensors")) else (*PATTERNS, "*.bin")
     for path in sorted({path for pattern in patterns for path in source.glob(pattern) if path.is_file()}):

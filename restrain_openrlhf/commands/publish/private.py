@@ -1,4 +1,4 @@
-"""What must not be published: local paths, addresses and secrets. Files are cleaned, and then checked."""
+"""Keeps local paths, addresses and secrets from being published: files are cleaned, and then checked."""
 
 import json
 import os
@@ -10,27 +10,27 @@ from typing import Any
 from restrain_openrlhf.config.yaml_file import SECRET_FLAGS
 from restrain_openrlhf.errors import RunError
 
-# Where a run lies, logs and is served, none of which changes its weights; addresses and names of users are among them.
+# Settings of where a run is kept, logged and served. They do not change its weights, and hold addresses and user names.
 KEYS = frozenset({"run_dir", "metrics", "service", "mlflow"})
 FLAGS = ("logger.", "ckpt.", "train.agent_func_path")
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 DATA_FILE = re.compile(r".*\.(jsonl?|csv|parquet|ya?ml|pt|py|txt)")
 ONE_PATH = re.compile(r"[\w.@+~-]*(/[\w.@+~-]*)+")
 ADDRESS = re.compile(r"\w+://[^\s'\"]+")
-# Two components at least: </s> and \frac{1}{2}/x are no paths.
+# A path has two components at least, since </s> and \frac{1}{2}/x are no paths.
 LOCAL_PATH = re.compile(r"(?<![\w.:/}])(?:~[\w-]*)?(?:/[\w.@+~-]+){2,}/?")
 SECRETS = re.compile(r"(TOKEN|API_KEY|PASSWORD|SECRET)$")
-# What has no words of ours in it, and may be megabytes.
+# Files of the tokenizer, which hold no text of ours and may have megabytes.
 VOCABULARIES = frozenset({"tokenizer.json", "vocab.json"})
 
 
 def is_hub_id(text: str) -> bool:
-    """Whether it can name something on the hub: `data/train.jsonl`, or a folder that is there, does not."""
+    """Whether a text can be an id on the hub, unlike a data file's name or an existing folder."""
     return bool(HUB_ID.fullmatch(text)) and not DATA_FILE.fullmatch(text) and not Path(text).exists()
 
 
 def without_paths(text: str) -> str:
-    """A hub id stays; a path becomes its last part; an address goes."""
+    """The text with each path cut to its last component and without addresses. A hub id is unchanged."""
     if is_hub_id(text):
         return text
     if ONE_PATH.fullmatch(text):
@@ -39,7 +39,7 @@ def without_paths(text: str) -> str:
 
 
 def published_configuration(resolved: Mapping[str, Any], base: str) -> dict[str, Any]:
-    """A run's resolved configuration without what is private, with `base` as the model that it was trained from."""
+    """A run's resolved configuration without private settings, and with `base` as its base model."""
     flags = {
         name: cleaned(value)
         for name, value in resolved["openrlhf"].items()
@@ -50,7 +50,7 @@ def published_configuration(resolved: Mapping[str, Any], base: str) -> dict[str,
 
 
 def cleaned(value: Any, clean: Callable[[str], str] = without_paths) -> Any:
-    """The value with every text in it cleaned."""
+    """The value with `clean` applied to every string in it."""
     if isinstance(value, Mapping):
         return {key: cleaned(inner, clean) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -59,10 +59,10 @@ def cleaned(value: Any, clean: Callable[[str], str] = without_paths) -> Any:
 
 
 def clean_json(path: Path, replaced: Mapping[str, str]) -> None:
-    """Rewrite a JSON file without local paths; a text that is a key of `replaced` becomes its value."""
+    """Rewrite a JSON file without local paths. A string that is a key of `replaced` becomes its value."""
 
     def clean(text: str) -> str:
-        # Whole texts alone: a chat template may have anything in it.
+        # Only whole strings are replaced, since a chat template may contain anything.
         return replaced.get(text, Path(text).name if LOCAL_PATH.fullmatch(text) else text)
 
     before = json.loads(path.read_text(encoding="utf-8"))
@@ -72,7 +72,7 @@ def clean_json(path: Path, replaced: Mapping[str, str]) -> None:
 
 
 def refuse_private(folder: Path, run: Path) -> None:
-    """Raises RunError where a text to be published has a path of this machine or a secret of the environment in it."""
+    """Raises RunError if a file to publish contains a path of this machine or a secret of the environment."""
     paths = {str(path) for path in (run.absolute(), run.resolve(), Path.home(), Path.cwd()) if len(path.parts) > 2}  # noqa: PLR2004
     words = {path: f"the path {path}" for path in sorted(paths)}
     words |= {v: f"the value of {name}" for name, v in os.environ.items() if SECRETS.search(name) and len(v) > 6}  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""`restrain slurm render`: one configuration as a Slurm job, with its offline pass, in a folder of its own."""
+"""`restrain slurm render`: writes one configuration and its offline pass as a Slurm job, in a folder of its own."""
 
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,11 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.folder import adapts_at_test_time
 from restrain_openrlhf.reference.sampling_pass import Shard
 
-# More nodes than Slurm has names for: the allocation itself says whether there are enough.
+# No limit here: Slurm itself refuses a job that needs more nodes than there are.
 ANY_NUMBER = 100_000
-# vLLM's and Ray's processes, and loading data, beside a process for each GPU.
+# Beside the process of each GPU there are processes of vLLM and Ray, and those that load data.
 CPUS_PER_GPU = 8
-# What the script sets itself, or relies on.
+# Options of sbatch that the script sets itself, or whose defaults it relies on.
 OURS = (
     *("chdir", "cpus-per-task", "error", "gpus-per-node", "gres", "job-name", "mem", "nodes"),
     *("ntasks-per-node", "open-mode", "output", "requeue", "signal", "time"),
@@ -31,10 +31,10 @@ runtime_option = partial(typer.Option, rich_help_panel="Where commands run")
 
 
 class JobOptions(BaseModel):
-    """What is asked of Slurm, and where commands run: each field is an option of `restrain slurm render`.
+    """What is asked of Slurm, and where commands run. Each field is an option of `restrain slurm render`.
 
-    Without `venv`, `apptainer` and `pyxis` commands run as the shell finds them. sbatch itself refuses a wrong time,
-    memory or GPU.
+    Without `venv`, `apptainer` and `pyxis`, commands are found on the shell's PATH. A wrong time, memory or GPU is
+    refused by sbatch itself.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -78,7 +78,7 @@ class JobOptions(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        """Raises ConfigError for more than one place, binds of nothing, and what the script sets itself."""
+        """Raises ConfigError for contradicting options, missing files, and options that the script sets itself."""
         given = [name for name in ("venv", "apptainer", "pyxis") if getattr(self, name)]
         if len(given) > 1:
             raise ConfigError(
@@ -97,7 +97,7 @@ class JobOptions(BaseModel):
 
     @property
     def shape(self) -> NodeShape:
-        """A node."""
+        """The resources of one node."""
         return NodeShape(
             gpus_per_node=self.gpus_per_node,
             max_nodes=ANY_NUMBER,
@@ -151,14 +151,14 @@ def _make(out: Path) -> None:
 
 
 def _text(config: RunConfig) -> str:
-    """The job is queued again with what it was rendered from, whatever becomes of the file and its presets."""
+    """The whole configuration as YAML. A requeued job must not depend on later changes of CONFIG or a preset."""
     whole = config.model_dump(mode="json", exclude={"metrics", "method", "openrlhf"}, exclude_defaults=True)
     document = {**whole, "method": config.method.model_dump(mode="json"), "openrlhf": dict(config.openrlhf)}
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _values(run: RunConfig, options: JobOptions, out: Path, layout: Layout, gpus_per_engine: int) -> dict[str, Any]:
-    """What the templates fill in. On several nodes the offline pass is drawn in shards, one for each engine."""
+    """Values for the templates. On several nodes the offline pass is drawn in shards, one for each engine."""
     folder, cpus = Path.cwd(), options.shape.cpus_per_node
     engines = max(layout.gpus // gpus_per_engine, 1)
     shards = engines * layout.nodes
@@ -167,11 +167,11 @@ def _values(run: RunConfig, options: JobOptions, out: Path, layout: Layout, gpus
         "nodes": layout.nodes,
         "gpus": layout.gpus,
         "gpus_per_node": f"{options.gpu_type}:{layout.gpus}" if options.gpu_type else str(layout.gpus),
-        # As far as the job uses the node.
+        # In proportion to the GPUs of the node that the job uses.
         "cpus": options.cpus_per_node or max(cpus * layout.gpus // options.gpus_per_node, CPUS_PER_GPU),
         "options": options,
         "folder": folder,
-        # A container must see what the job reads and writes: its own folder, and the one that paths begin at.
+        # A container must see what the job reads and writes: its own folder, and the working folder of relative paths.
         "binds": [f"{out}:{out}", f"{folder}:{folder}", *options.bind],
         "out": out,
         "reference": run.read_reference,
@@ -191,7 +191,7 @@ def _write_scripts(out: Path, values: dict[str, Any]) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        # Bash has ${#array[@]}.
+        # Not Jinja's {#, which bash has in ${#array[@]}.
         comment_start_string="<#",
         comment_end_string="#>",
     )
@@ -202,5 +202,5 @@ def _write_scripts(out: Path, values: dict[str, Any]) -> None:
 
 
 def _quoted(value: object) -> str:
-    """One word for bash. Quotes even where none are needed: shellcheck takes a bare comma in an array for a mistake."""
+    """One word for bash, always in quotes: shellcheck takes a bare comma in an array for a mistake."""
     return "'" + str(value).replace("'", "'\\''") + "'"

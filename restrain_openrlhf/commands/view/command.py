@@ -39,7 +39,7 @@ def view(
     from restrain_openrlhf.commands.view.source import material  # noqa: PLC0415 - keeps `--help` quick
 
     if export:
-        # Before minutes of reading: a place that cannot be written, and a file that somebody may need.
+        # Reading takes minutes, so refuse first a place that cannot be written, or a file that would be lost.
         if export.exists():
             ways = ("exists already. Name another, or remove it", "is a folder. Name the file to write")
             raise ConfigError(f"--export {export}: {ways[export.is_dir()]}.")

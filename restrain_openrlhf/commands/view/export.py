@@ -1,4 +1,4 @@
-"""The one self-contained file: every group's vote, and the responses of as many prompts as the file may hold."""
+"""Writes the page as one self-contained file: all votes, and responses of as many prompts as the size allows."""
 
 import base64
 import zlib
@@ -17,21 +17,21 @@ MIB = 1 << 20
 
 @dataclass
 class Responses:
-    """Packed details of the groups of as many prompts as `limit` bytes hold.
+    """Compressed details of the groups of as many prompts as fit into `limit` bytes.
 
-    A prompt is in with all its groups, so that its steps can be compared. Which are in goes by prompt_id, a hash: they
-    are a sample of all prompts, the same each time.
+    A prompt is kept with all its groups, so that its steps can be compared. The prompts with the smallest prompt_id are
+    kept. The id is a hash, so they are a sample of all prompts, and the same one each time.
     """
 
     limit: int
     size: int = 0
     _packed: dict[str, dict[str, str]] = field(default_factory=dict)
-    # Its prompts in order.
+    # The kept prompts, in the order of their ids.
     _ids: list[str] = field(default_factory=list)
     _first_left_out: str | None = None
 
     def add(self, prompt_id: str, place: str, packed: str) -> None:
-        """Add one group's; where that is too much, the prompts with the greatest ids go."""
+        """Add one group's details. Beyond the limit, the prompts with the greatest ids are dropped."""
         if self._first_left_out is not None and prompt_id >= self._first_left_out:
             return
         if prompt_id not in self._packed:
@@ -45,15 +45,15 @@ class Responses:
 
     @property
     def groups(self) -> int:
-        """How many have their responses in."""
+        """The number of groups that are kept."""
         return sum(map(len, self._packed.values()))
 
     def by_place(self) -> Iterator[tuple[str, str]]:
-        """`RUN/STEP/GROUP` with its packed details, one after the other."""
+        """`RUN/STEP/GROUP` of each group, with its compressed details."""
         return (entry for groups in self._packed.values() for entry in groups.items())
 
     def written(self) -> Iterator[str]:
-        """They as a JSON object, part by part."""
+        """The details as a JSON object by `RUN/STEP/GROUP`, part by part."""
         yield "{"
         for number, (place, packed) in enumerate(self.by_place()):
             yield f'{"," * bool(number)}{as_json(place).decode()}:"{packed}"'
@@ -61,7 +61,7 @@ class Responses:
 
 
 class PackedPage:
-    """All steps as one `Page`, written and packed step by step."""
+    """All steps as one `Page`, which is written and compressed step by step."""
 
     def __init__(self) -> None:
         self.groups = 0
@@ -69,7 +69,7 @@ class PackedPage:
         self._parts = [self._packer.compress(b'{"groups":[')]
 
     def add(self, step: Step) -> None:
-        """The next step."""
+        """Append the next step."""
         if step.groups:
             written = as_json(step.groups)[1:-1]
             self._parts.append(self._packer.compress(b"," * bool(self.groups) + written))
@@ -77,7 +77,7 @@ class PackedPage:
         self._prompts.update(step.prompts)
 
     def finished(self, steps: int, damaged: Sequence[str]) -> Iterator[str]:
-        """As `packed` has it, part by part; nothing is added after."""
+        """The page as `packed` would return it, part by part. Nothing can be added afterwards."""
         read = {"damaged": damaged, "steps_read": steps, "steps": steps, "next": None}
         rest = as_json({"prompts": self._prompts, **read})[1:]
         self._parts += [self._packer.compress(b"]," + rest), self._packer.flush()]
@@ -90,9 +90,9 @@ class PackedPage:
 
 
 def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
-    """Write the file; returns how many groups it has, and how many of them with responses, which `megabytes` bound.
+    """Write the file with at most `megabytes` of responses; return how many groups it has, and how many with responses.
 
-    A step that cannot be read is left out with a note. Raises DataError where the file cannot be written.
+    A step that cannot be read is left out with a note. Raises DataError if the file cannot be written.
     """
     summaries, responses = Summaries(material.gold, *material.references), Responses(megabytes * MIB)
     page, files, damaged = PackedPage(), material.files(), list[str]()
@@ -114,5 +114,5 @@ def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
 
 
 def packed(data: bytes) -> str:
-    """Compressed by zlib, in base64."""
+    """The data compressed by zlib, in base64."""
     return base64.b64encode(zlib.compress(data)).decode("ascii")

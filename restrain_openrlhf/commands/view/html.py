@@ -1,4 +1,4 @@
-"""The page's HTML, with scripts, styles and fonts linked or written into it, and the JSON that its scripts read."""
+"""The page's HTML, with scripts, styles and fonts linked or embedded, and the JSON that its scripts read."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from restrain_openrlhf.commands.view.source import Material
 
 ASSETS = Path(__file__).parent / "assets"
-# KaTeX is as npm has it (katex/README); the order is that in which they build on each other.
+# Each file builds on those before it. KaTeX is npm's package unchanged (katex/README).
 STYLES = ("katex/katex.min.css", "view.css")
 OURS = ("elements", "source", "formulas", "filters", "list", "chart", "group", "page")
 SCRIPTS = ("katex/katex.min.js", "katex/auto-render.min.js", *(f"{name}.js" for name in OURS))
@@ -31,9 +31,9 @@ def served_page(material: Material) -> str:
 
 
 def whole_page(material: Material, more_notes: Sequence[str], data: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """The page with everything in it, part by part; `data` are blocks of text by id, in parts, which hold no `<`.
+    """The page with everything embedded, part by part. `data` are blocks of text by id, which hold no `<`.
 
-    Its policy lets exactly these scripts and styles in, by their digests, and no connection to anywhere.
+    Its security policy allows exactly these scripts and styles, by their digests, and no connection to anywhere.
     """
     styles, scripts = [_with_fonts(path) for path in STYLES], [_text(path) for path in SCRIPTS]
     allowed = (
@@ -72,7 +72,7 @@ def _text(path: str) -> str:
 
 
 def _with_fonts(path: str) -> str:
-    """The style with each font as a data URL, and without the older forms of it."""
+    """The style with each font as a data URL, and without the fonts' older formats."""
 
     def inside(found: re.Match[str]) -> str:
         font = base64.b64encode((ASSETS / "katex" / found[1]).read_bytes()).decode()
@@ -86,5 +86,5 @@ def _digest(text: str) -> str:
 
 
 def as_json(data: Any) -> bytes:
-    """Dataclasses, mappings and sequences as JSON; NaN and infinities, which it has no word for, arrive as text."""
+    """Dataclasses, mappings and sequences as JSON. NaN and infinities, which JSON lacks, become strings."""
     return to_json(data, inf_nan_mode="strings")

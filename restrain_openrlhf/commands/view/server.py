@@ -23,22 +23,24 @@ from restrain_openrlhf.commands.view.source import ViewedRuns
 from restrain_openrlhf.errors import ConfigError, RestrainError
 
 LOCAL = ("127.0.0.1", "localhost")
-# What the package ships may be seen by anybody; the run may not.
+# Anybody may load the package's own assets without a token; the run's data need one.
 PUBLIC = "/assets/"
 HEADERS = {
     "Content-Security-Policy": f"{SERVED_POLICY}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # A run goes on, and another run may be served here next.
+    # A run may continue, and another run may be served at this address next.
     "Cache-Control": "no-store",
 }
 
 
 def application(runs: ViewedRuns, token: str | None = None) -> Starlette:
-    """The page and its data, for requests with the token. Without one, a request that names another host is refused.
+    """The page and its data, for requests with the token.
 
-    A foreign page may have sent that request here.
+    Without a token, only requests that name a local host are answered.
+
+    A web page of another site could have sent any other request here (DNS rebinding).
     """
 
     def page(_: Request) -> Response:
@@ -82,7 +84,7 @@ def application(runs: ViewedRuns, token: str | None = None) -> Starlette:
 
 
 async def _with_headers(request: Request, answer: RequestResponseEndpoint) -> Response:
-    """Adds HEADERS to every response, errors and assets included."""
+    """Add HEADERS to every response, errors and assets included."""
     response = await answer(request)
     response.headers.update(HEADERS)
     return response
@@ -99,9 +101,9 @@ def _for_whoever_has(token: str) -> Callable[[Request, RequestResponseEndpoint],
 
 
 def serve(runs: ViewedRuns, host: str, port: int) -> None:
-    """Print the page's address and serve it until Ctrl-C. `port` 0 takes a free one; other machines need a token.
+    """Print the page's address and serve it until Ctrl-C. `port` 0 means a free one; other machines need a token.
 
-    Raises ConfigError where the host and port cannot be listened on.
+    Raises ConfigError if the server cannot listen at that host and port.
     """
     try:
         listening = socket.create_server((host, port))
@@ -117,13 +119,16 @@ def serve(runs: ViewedRuns, host: str, port: int) -> None:
     app = application(runs, token)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off")
     config.timeout_graceful_shutdown = 1
-    # uvicorn ends in order and then hands the signal on, for programs that have more to end.
+    # uvicorn shuts down in order and then raises the signal again, for programs that have more to do.
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
 
 
 def _reached_by(host: str) -> str:
-    """The host, or for all addresses of this machine the one that it would send from; nothing is sent."""
+    """The host to put into the address.
+
+    For 0.0.0.0 it is the address that this machine would send from; nothing is sent.
+    """
     if host != "0.0.0.0":
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Kept rollouts as the page asks for them: runs and what lies beside them, summaries page by page, one open group."""
+"""Reads kept rollouts as the page asks for them: runs with their gold, pages of summaries, one open group."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -31,17 +31,17 @@ from restrain_openrlhf.records.kept import (
 )
 from restrain_openrlhf.reference import load_reference
 
-# Groups that a page has at least, whole steps.
+# The least number of groups on a page, which has whole steps.
 PAGE = 1000
-# Pages of the run, in browsers, that may be read at the same time without reading a step twice.
+# How many browsers can read at the same time without any step being read twice.
 READERS = 4
-# The number of its run, a step's file, its size and its time: one that was written again is another.
+# The run's number, and a step's file with its size and time, so that a file that was written again differs.
 StepFile = tuple[int, Path, int, int]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run to look at, what the page calls it, and the frozen model's votes."""
+    """A run to look at, its name on the page, and the frozen model's votes."""
 
     folder: Path
     name: str
@@ -62,12 +62,12 @@ class Material:
         return tuple(run.reference for run in self.runs)
 
     def files(self) -> list[tuple[int, Path]]:
-        """The file of each step after the number of its run, run by run."""
+        """Pairs of a run's number and a step's file, run by run and in the order of the steps."""
         return [(number, path) for number, run in enumerate(self.runs) for path in kept_files(run.folder).values()]
 
 
 def material(run: Path, gold: Path | None, beside: Path | None = None) -> Material:
-    """What is found for one run or two. Raises a RestrainError where nothing was kept, or a file cannot be used."""
+    """Collect the material of one run or two. Raises a RestrainError if nothing was kept, or a file cannot be used."""
     folders = [run, beside] if beside else [run]
     for folder in folders:
         _refuse_without_rollouts(folder)
@@ -98,7 +98,7 @@ def _refuse_without_rollouts(folder: Path) -> None:
 
 
 def _run(folder: Path, name: str) -> tuple[Run, str]:
-    """The run, and what a flip is in it."""
+    """The run, and a note on what its flips are compared with."""
     named = RunFolder(folder).record().get("reference")
     flipped = "Flipped: the majority answer is not that of the prompt's previous group"
     if named is None:
@@ -118,9 +118,9 @@ def _run(folder: Path, name: str) -> tuple[Run, str]:
 
 @dataclass(frozen=True)
 class Page:
-    """The groups and new prompts of some steps. `next` is the place of the first step after them; None: no more.
+    """The groups and new prompts of some steps. `next` is the place of the first step after them, or None at the end.
 
-    `damaged` says of each file that cannot be read why; its step is left out.
+    `damaged` has a message for each file that cannot be read, whose step is left out.
     """
 
     groups: tuple[GroupSummary, ...]
@@ -132,14 +132,14 @@ class Page:
 
 
 def one_page(steps: Sequence[Step], damaged: Sequence[str], end: int, count: int) -> Page:
-    """These steps, the last of which comes before place `end` of `count`."""
+    """A page of these steps, which end before place `end` of `count`."""
     groups = tuple(group for step in steps for group in step.groups)
     prompts = {key: text for step in steps for key, text in step.prompts.items()}
     return Page(groups, prompts, tuple(damaged), end, count, end if end < count else None)
 
 
 def read_or_note(path: Path, damaged: list[str]) -> list[KeptGroup]:
-    """The groups of a step's file; where it cannot be read, none, and why among the damaged."""
+    """The groups of a step's file. If it cannot be read, there are none, and the reason is added to `damaged`."""
     try:
         return read_file(path)
     except DataError as error:
@@ -148,20 +148,20 @@ def read_or_note(path: Path, damaged: list[str]) -> list[KeptGroup]:
 
 
 class ViewedRuns:
-    """Runs that are looked at, and may continue meanwhile. Safe from any thread."""
+    """Runs that are looked at while they may still be training. Safe to use from several threads."""
 
     def __init__(self, material: Material) -> None:
-        """Nothing is read before the first page."""
+        """Read nothing before the first page is asked for."""
         self.material = material
         self._lock = Lock()
         self._files: list[StepFile] = []
-        # What was read before a place, for whoever continues from there.
+        # Summaries of all steps before a place, for the request that continues from there.
         self._before: dict[int, Summaries] = {}
 
     def page(self, start: int = 0) -> Page:
         """The steps from place `start` on, as many as make PAGE groups. The first page looks for new steps.
 
-        A page is read when it is asked for, and not kept.
+        A page is read when it is asked for, and is not kept.
         """
         with self._lock:
             if start == 0:
@@ -181,20 +181,20 @@ class ViewedRuns:
             return one_page(steps, damaged, end, len(self._files))
 
     def _up_to(self, start: int) -> Summaries:
-        """What those who begin there, and nobody before them, need: all steps before are read for it."""
+        """Summaries of all steps before `start`, read anew for a request that no earlier page leads to."""
         summaries = Summaries(self.material.gold, *self.material.references)
         for run, path, *_ in self._files[:start]:
             summaries.step(read_or_note(path, []), run)
         return summaries
 
     def details(self, run: int, step: int, group: int) -> GroupDetails | None:
-        """An open group; None where none was kept under these numbers. Raises DataError where it cannot be read."""
+        """One group in full; None if no such group was kept. Raises DataError if it cannot be read."""
         path = kept_files(self.material.runs[run].folder).get(step) if run < len(self.material.runs) else None
         found = [each for each in _groups(_file(run, path)) if each.group == group] if path else []
         return details(found[0], self.material.gold) if found else None
 
     def places_with(self, text: str) -> list[str]:
-        """RUN/STEP/GROUP of each group that has a response with this text, damaged files left out."""
+        """RUN/STEP/GROUP of each group that has a response with this text. Damaged files are left out."""
         found = list[str]()
         for run, shown in enumerate(self.material.runs):
             for step, path in kept_files(shown.folder).items():
@@ -204,7 +204,7 @@ class ViewedRuns:
 
     def _look(self) -> None:
         files = [_file(run, path) for run, path in self.material.files()]
-        # A run that was resumed from a checkpoint writes some steps again: all that was read may have changed.
+        # A run that is resumed from a checkpoint writes some steps again, so what was read before may have changed.
         if files[: len(self._files)] != self._files:
             self._before.clear()
         self._files = files
@@ -214,12 +214,12 @@ def _file(run: int, path: Path) -> StepFile:
     try:
         found = path.stat()
     except FileNotFoundError:
-        # A run that is resumed drops what it writes again.
+        # A resumed run deletes the steps that it will write again.
         raise DataError(f"{path}: no longer exists. Load the page again.") from None
     return run, path, found.st_size, found.st_mtime_ns
 
 
-# The step whose groups are being opened, and the one before it, of each run.
+# For two runs, the step whose groups are being opened and the one before.
 @lru_cache(maxsize=4)
 def _groups(file: StepFile) -> list[KeptGroup]:
     return read_file(file[1])

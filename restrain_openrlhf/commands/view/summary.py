@@ -1,4 +1,4 @@
-"""What the page shows of a group: in the list its vote, a flip and right or wrong; open, its classes with responses."""
+"""What the page shows of a group: a summary of its vote in the list, and its classes with responses when open."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
 
-# The list and the chart draw the answers themselves; a page of text is no answer there.
+# Longest answer in the list and the chart, where a whole page of text would not fit.
 SHOWN = 120
 
 
-# The frozen model's majority answer to a prompt and that answer's key, by prompt_id; None where there is none.
+# From a prompt_id, the frozen model's majority answer and its key; None if there is none.
 FrozenVotes = Callable[[str], tuple[str, str] | None]
 
 
 def no_votes(_prompt_id: str) -> None:
-    """Of a run without a reference."""
+    """The frozen votes of a run without a reference: none."""
 
 
 @dataclass(frozen=True)
 class AnswerVotes:
-    """Votes of one answer of a group. `number` is equal for equal answers of one prompt, at all steps of all runs.
+    """Votes for one answer of a group. Equal answers to a prompt have one `number`, at all steps of all runs.
 
-    `answer` is None for missing answers where the method counts them as a label. `right` is None without gold.
+    `answer` is None for missing answers, if the method counts them as a label. `right` is None without gold.
     """
 
     number: int
@@ -33,11 +33,11 @@ class AnswerVotes:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """One group of the run of this number. `votes` has the majority first, `missing` counts rollouts without an answer.
+    """One group of a run. `votes` has the majority first; `missing` counts rollouts without an answer.
 
-    `flipped_from` is the majority answer that this one replaced, None where it did not flip: the answer of the same
-    prompt's last group with a majority before this one, or of the reference where there was none before. `graded` says
-    that gold has the prompt.
+    `flipped_from` is the earlier majority answer if it differs from this group's: that of the last group of the same
+    prompt with a majority, or for the first such group that of the reference. It is None otherwise. `graded` says
+    whether gold has the prompt.
     """
 
     step: int
@@ -56,28 +56,28 @@ class GroupSummary:
 
 @dataclass(frozen=True)
 class Step:
-    """One step's groups, and the prompts that no step before had, by prompt_id."""
+    """One step's groups, and its prompts that no earlier step had, by prompt_id."""
 
     groups: tuple[GroupSummary, ...]
     prompts: Mapping[str, str]
 
 
 class Summaries:
-    """Summaries of each run's groups in the order of its steps, since a flip is one against what came before."""
+    """Makes summaries of each run's groups. Steps come in order, because a flip is a change from an earlier step."""
 
     def __init__(self, gold: PromptGold, *references: FrozenVotes) -> None:
-        """Nothing is read yet; there is a reference for each run."""
+        """`references` has the frozen votes of each run."""
         self._gold, self._references = gold, references
         self._last: dict[tuple[int, str], tuple[str, str]] = {}
         self._numbers: dict[str, dict[str | None, int]] = {}
 
     def step(self, groups: list[KeptGroup], run: int = 0) -> Step:
-        """Those of the run's next step."""
+        """Summaries of the run's next step."""
         new = {group.prompt_id: group.prompt for group in groups if group.prompt_id not in self._numbers}
         return Step(tuple(self.summary(group, run) for group in groups), new)
 
     def summary(self, group: KeptGroup, run: int = 0) -> GroupSummary:
-        """The group's, as the next one of its prompt in this run."""
+        """The summary of a group, which comes after all earlier groups of its prompt in this run."""
         numbers = self._numbers.setdefault(group.prompt_id, {})
         votes = []
         for members in ranked_classes(group):
@@ -116,7 +116,7 @@ def _shown(answer: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class ClassDetails:
-    """One class of equal answers, with its votes and label weight w_j; None: missing answers that are no label."""
+    """One class of equal answers with its votes and label weight w_j, which are None for answers that are no label."""
 
     answer: str | None
     votes: int | None
@@ -127,7 +127,7 @@ class ClassDetails:
 
 @dataclass(frozen=True)
 class GroupDetails:
-    """An open group. `classes` has the majority first, and rollouts without a class last; `gold` is None without it."""
+    """One group in full. `classes` has the majority first, and rollouts without a class last."""
 
     step: int
     group: int
@@ -136,7 +136,7 @@ class GroupDetails:
 
 
 def details(group: KeptGroup, gold: PromptGold) -> GroupDetails:
-    """The group's classes, graded where gold has the prompt."""
+    """The group's classes, graded if gold has the prompt."""
     classless = [rollout for rollout in group.rollouts if rollout.label is None]
     found = []
     for members in [*ranked_classes(group), *([classless] if classless else [])]:
@@ -146,7 +146,7 @@ def details(group: KeptGroup, gold: PromptGold) -> GroupDetails:
 
 
 def ranked_classes(group: KeptGroup) -> list[list[KeptRollout]]:
-    """The members of each answer class, largest class first, ties by first appearance."""
+    """The members of each answer class, the largest class first and ties by first appearance."""
     classes: dict[int, list[KeptRollout]] = {}
     for rollout in group.rollouts:
         if rollout.label is not None:
