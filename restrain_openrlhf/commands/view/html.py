@@ -59,6 +59,7 @@ def _page(
             names=[run.name for run in material.runs],
             notes=[*material.notes, *more],
             gold=bool(material.gold.answers),
+            mathematics=all(run.mathematics for run in material.runs),
             policy=policy,
             styles=styles,
             scripts=scripts,

@@ -35,16 +35,18 @@ from restrain_openrlhf.reference import load_reference
 PAGE = 1000
 # How many browsers can read at the same time without any step being read twice.
 READERS = 4
+FLIPPED = "Flipped: the majority answer is not that of the prompt's previous group."
 # The run's number, and a step's file with its size and time, so that a file that was written again differs.
 StepFile = tuple[int, Path, int, int]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run to look at, its name on the page, and the frozen model's votes."""
+    """A run to look at, its name on the page, whether its answers are mathematics, and the frozen model's votes."""
 
     folder: Path
     name: str
+    mathematics: bool = True
     reference: FrozenVotes = no_votes
 
 
@@ -73,7 +75,7 @@ def material(run: Path, gold: Path | None, beside: Path | None = None) -> Materi
         _refuse_without_rollouts(folder)
     names = distinct_names(folders) if beside else ["/".join(run.resolve().parts[-2:])]
     found = [_run(folder, name) for folder, name in zip(folders, names, strict=True)]
-    notes = [f"{each.name}: {note}" if beside else note for each, note in found]
+    notes = [FLIPPED, *(f"{each.name}: {note}" if beside else note for each, note in found if note)]
     answers = PromptGold()
     if gold:
         prompts = frozenset[str]().union(*(kept_prompts(folder, skip_damaged=True) for folder in folders))
@@ -98,22 +100,21 @@ def _refuse_without_rollouts(folder: Path) -> None:
 
 
 def _run(folder: Path, name: str) -> tuple[Run, str]:
-    """The run, and a note on what its flips are compared with."""
-    named = RunFolder(folder).record().get("reference")
-    flipped = "Flipped: the majority answer is not that of the prompt's previous group"
+    """The run, and a note on what its first groups are compared with."""
+    record = RunFolder(folder).record()
+    named, mathematics = record.get("reference"), not record.get("answers")
     if named is None:
-        return Run(folder, name), f"{flipped}."
+        return Run(folder, name, mathematics), ""
     if not Path(named).exists():
-        return Run(
-            folder, name
-        ), f"{flipped}. The run's reference, {named}, is missing, so first groups are not compared."
+        missing = f"The run's reference, {named}, is missing, so first groups are not compared."
+        return Run(folder, name, mathematics), missing
     reference = load_reference(Path(named))
 
     def votes(prompt_id: str) -> tuple[str, str] | None:
         row = reference.by_prompt_hash(prompt_id)
         return None if row is None or row.majority is None else (row.majority, row.majority_key or "")
 
-    return Run(folder, name, votes), f"{flipped}. A first group is compared with the reference."
+    return Run(folder, name, mathematics, votes), "A prompt's first group is compared with the reference."
 
 
 @dataclass(frozen=True)

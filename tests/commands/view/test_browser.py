@@ -1,8 +1,10 @@
 """The page in a real browser: filters, an open group, the chart, gold, keys, hostile text, and a run that goes on."""
 
+import json
 import re
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -301,10 +303,20 @@ def test_a_long_text_without_a_space_is_shown_in_pieces(tmp_path, page, serving)
     main = opened_group(page, serving, one_group(tmp_path, f"{text}\\boxed{{1}}", "\\boxed{2}"))
     written = main.locator(".class").first.locator(".written")
     expect(written).to_have_count(1)
-    assert len(written.inner_text()) == 20_000
-    main.get_by_role("button", name="Show more: 980,009 characters left").click()
+    assert len(written.inner_text()) == 10_000
+    main.get_by_role("button", name="Show more: 990,009 characters left").click()
     expect(written).to_have_count(2)
-    assert [len(each) for each in written.all_inner_texts()] == [20_000, 20_000]
+    assert [len(each) for each in written.all_inner_texts()] == [10_000, 10_000]
+
+
+def test_an_answer_of_a_megabyte_is_shown_in_pieces(tmp_path, page, serving):
+    group = scored_group(1, 0, "Write a program.", boxed("1"))
+    long = replace(group, rollouts=(replace(group.rollouts[0], answer="z" * 1_000_000),))
+    main = opened_group(page, serving, material(write_run(tmp_path, [long]), None))
+    card = main.locator(".class").first
+    expect(card.get_by_role("button", name="Show more: 990,000 characters left")).to_be_visible()
+    # Its responses are in sight below it.
+    expect(card.locator("details")).to_be_in_viewport()
 
 
 def test_a_text_of_many_formulas_is_drawn_in_pieces(tmp_path, page, serving):
@@ -317,6 +329,37 @@ def test_a_text_of_many_formulas_is_drawn_in_pieces(tmp_path, page, serving):
     page.page.keyboard.press("r")
     expect(card.locator(".katex")).to_have_count(0)
     assert len(card.locator(".written").inner_text()) == 9_000
+
+
+@pytest.mark.parametrize(
+    "formula",
+    ["\\frac{1}{" * 400 + "x" + "}" * 400, "\\sqrt{" * 300 + "x" + "}" * 300, "x" + "^{x" * 300 + "}" * 300],
+)
+def test_a_formula_that_is_nested_too_deep_for_a_browser_is_shown_as_it_was_written(tmp_path, page, serving, formula):
+    """Chromium's tab crashed on each of these."""
+    main = opened_group(page, serving, one_group(tmp_path, f"${formula}$ \\boxed{{1}}", "$x$ \\boxed{2}"))
+    expect(main.locator(".class .written").first).to_contain_text(formula)
+    expect(main.locator(".class .written .katex")).to_have_count(1)
+
+
+def test_a_text_that_defines_macros_is_shown_as_it_was_written(tmp_path, page, serving):
+    """One long macro, used often, is millions of symbols, which kept the page from answering for minutes."""
+    text = "\\(\\def\\a{" + "x" * 9_000 + "}" + "\\a" * 300 + "\\)"
+    main = opened_group(page, serving, one_group(tmp_path, text, "\\[x \\tag{1}\\] \\boxed{2}"))
+    expect(main.locator(".class .written", has_text="\\def").locator(".katex")).to_have_count(0)
+    expect(main.locator(".class .written .katex-tag")).to_contain_text("(1)")
+
+
+@pytest.mark.parametrize(("answers", "formulas"), [({}, 1), ({"answers": {"name": "json"}}, 0)])
+def test_an_answer_is_drawn_as_a_formula_if_it_is_mathematics(tmp_path, page, serving, answers, formulas):
+    """KaTeX draws JSON without its braces, and programs without their spaces."""
+    group = scored_group(1, 0, "Who?", boxed("1"))
+    object_ = replace(group, rollouts=(replace(group.rollouts[0], answer='{"a_b": 1}'),))
+    (write_run(tmp_path, [object_]) / "run.json").write_text(json.dumps(answers))
+    main = opened_group(page, serving, material(tmp_path, None))
+    expect(main.locator(".class h4 .katex")).to_have_count(formulas)
+    if not formulas:
+        assert page.texts(".class h4") == page.texts(".row .top") == ['{"a_b": 1}']
 
 
 @pytest.mark.parametrize(

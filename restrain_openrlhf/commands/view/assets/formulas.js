@@ -3,6 +3,10 @@
 
 // No links, classes or styles from formulas (trust), and bounds on what one can draw or expand.
 const LIMITS = { trust: false, strict: "ignore", maxSize: 20, maxExpand: 500, throwOnError: true };
+// A text that defines macros is not drawn: one long macro, used often, is millions of symbols.
+const DEFINES = /\\(?:[gex]?def|let|futurelet|(?:re)?newcommand|providecommand)(?![a-zA-Z])/;
+// Chromium's tab crashes on elements that are nested some hundred levels deep; a fraction is seven.
+const DEEPEST = 300;
 
 function paired(left, right, display) {
   return { left, right, display };
@@ -21,10 +25,13 @@ const DELIMITERS = [
 ];
 
 // A browser takes minutes to lay out a megabyte without a space, so a text is shown in pieces of this length.
-const PIECE = 20_000;
-// KaTeX takes milliseconds for each formula, so a piece that is drawn has at most so many delimiters, two for a formula.
-const DRAWN_DELIMITERS = 600;
-const DELIMITER = /\$|\\[([]|\\begin\b/g;
+const PIECE = 10_000;
+// An answer that is longer is a text.
+const LONG_ANSWER = 500;
+// Formulas take a browser's time for each of their dollars, commands and scripts, so a piece that is drawn has at most so
+// many of these.
+const DRAWN_MARKS = 600;
+const MARK = /\$|\\(?:[([]|[a-zA-Z]+)|[_^]/g;
 // As Pandoc reads dollars: no space just inside of them, and no digit after them. With space, what is between them has to
 // look like a formula and not begin with a digit. All other dollars are money.
 const INLINE = /(?<!\\)\$\$[^]*?\$\$|(?<![\\$])\$(?:(?=[^\s$])[^$]*?[^\s$\\]|(?!\d)[^$]*[\\^_][^$]*)\$(?![\d$])/g;
@@ -46,19 +53,31 @@ function apartFromMoney(text) {
 }
 
 function withFormulas(text) {
-  const box = written(...apartFromMoney(text));
+  return drawn(written(...apartFromMoney(text)), text, (box) =>
+    renderMathInElement(box, { ...LIMITS, delimiters: DELIMITERS, errorCallback: () => {} }),
+  );
+}
+
+// The box as `draw` fills it; with the text alone where KaTeX cannot read it, or its formulas are too much for a browser.
+function drawn(box, text, draw) {
   try {
-    renderMathInElement(box, { ...LIMITS, delimiters: DELIMITERS, errorCallback: () => {} });
+    if (!DEFINES.test(text)) draw(box);
   } catch {
-    // Such as a formula nested deeper than the browser's stack.
     box.replaceChildren(text);
   }
+  if (isTooDeep(box)) box.replaceChildren(text);
   return box;
+}
+
+function isTooDeep(box) {
+  let level = [box];
+  for (let depth = 0; depth < DEEPEST; depth++) level = level.flatMap((each) => [...each.children]);
+  return level.length > 0;
 }
 
 function piece(text, asWritten, start) {
   const longest = text.slice(start, start + PIECE);
-  const next = asWritten ? undefined : [...longest.matchAll(DELIMITER)][DRAWN_DELIMITERS];
+  const next = asWritten ? undefined : [...longest.matchAll(MARK)][DRAWN_MARKS];
   return longest.slice(0, next?.index);
 }
 
@@ -72,14 +91,13 @@ function shownText(text, asWritten, start = 0) {
   return element("div", {}, shown, more);
 }
 
-// Fills a box once it is in sight.
-const unseen = new Map();
-const sight = new IntersectionObserver((entries) => {
-  for (const { isIntersecting, target } of entries) {
-    if (!isIntersecting) continue;
-    unseen.get(target)?.();
-    unseen.delete(target);
+// Fills a box once it is in sight, one box in a frame: the page answers the reader in between.
+const unseen = new WeakMap();
+const sight = new IntersectionObserver(async (entries) => {
+  for (const { target } of entries.filter((entry) => entry.isIntersecting)) {
     sight.unobserve(target);
+    unseen.get(target)();
+    await new Promise(requestAnimationFrame);
   }
 });
 
@@ -88,15 +106,12 @@ function whenSeen(box, fill) {
   sight.observe(box);
 }
 
+// Of other kinds of answers (`answers:` in a run's configuration), such as JSON or programs, none is a formula.
+const areMathematics = document.body.matches(".mathematics");
+
 function shownAnswer(answer) {
   if (answer === null) return element("span", { class: "none" }, "no answer");
+  if (answer.length > LONG_ANSWER) return shownText(answer, true);
   const box = element("span", { class: "answer", title: answer, dir: "auto" }, answer);
-  if (/[\\^_{]/.test(answer) && answer.length < 500) {
-    try {
-      katex.render(`\\displaystyle ${answer}`, box, LIMITS);
-    } catch {
-      box.replaceChildren(answer);
-    }
-  }
-  return box;
+  return areMathematics && /[\\^_{]/.test(answer) ? drawn(box, answer, () => katex.render(`\\displaystyle ${answer}`, box, LIMITS)) : box;
 }

@@ -62,7 +62,7 @@ function classCard(each, place, asWritten) {
   const votes = each.votes === null ? `${plural(each.rollouts.length, "rollout")}, no vote` : plural(each.votes, "vote");
   return element(
     "section",
-    { class: "class", "aria-label": `Answer ${each.answer ?? "missing"}` },
+    { class: "class", "aria-label": `Answer ${each.answer?.slice(0, 120) ?? "missing"}` },
     element("h4", {}, shownAnswer(each.answer)),
     element("p", { class: "marks" }, isMajority ? mark("majority", "majority") : null, mark("", votes), verdict),
     element(
