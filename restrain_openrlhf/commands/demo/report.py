@@ -94,9 +94,17 @@ def _accuracies(results: Sequence[MethodResult]) -> PageTable:
     k = results[0].k
     rows = [["base model", *_accuracy(results[0].before, k), ""]]
     for result in results:
-        gain = f"{100 * (result.after.pass_at_1 - result.before.pass_at_1):+.1f} points"
+        gain = f"{100 * (result.after.pass_at_1 - result.before.pass_at_1):+.1f}"
         rows.append([result.method, *_accuracy(result.after, k), gain])
-    header = ["policy", "pass@1", "95 % over problems", "95 % over samples", f"maj@{k}", "without an answer", "gain"]
+    header = [
+        "policy",
+        "pass@1",
+        "95 % over problems",
+        "95 % over samples",
+        f"maj@{k}",
+        "without an answer",
+        "gain in points",
+    ]
     return PageTable("Held-out accuracy", header, rows)
 
 
