@@ -82,8 +82,10 @@ class RunFolder:
         try:
             text = self.resolved.read_text(encoding="utf-8") if self.resolved.exists() else "{}"
             return dict(json.loads(text))
-        except ValueError as error:
-            raise DataError(f"{self.resolved}: is not valid JSON ({error}). Restore it from a copy.") from None
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{self.resolved}: is not valid JSON of one object ({error}). Restore it from a copy."
+            ) from None
 
     @property
     def kind(self) -> AnswerKind:

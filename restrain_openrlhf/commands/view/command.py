@@ -55,8 +55,10 @@ def view(
 def _export(found: "Material", out: Path, max_mb: int) -> None:
     from restrain_openrlhf.commands.view.export import MIB, export  # noqa: PLC0415
 
-    groups, with_responses = export(found, out, max_mb)
+    groups, with_responses, damaged = export(found, out, max_mb)
     console = Console(soft_wrap=True, highlight=False)
+    for why in damaged:
+        console.print(f"Left out: {why}", markup=False)
     console.print(f"{out}: {groups:,} groups, {out.stat().st_size / MIB:.1f} MiB", markup=False)
     if with_responses < groups:
         left_out = f"responses of {groups - with_responses:,} groups were left out; --max-mb allows more"

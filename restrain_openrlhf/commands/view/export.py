@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from restrain_openrlhf.commands.view.html import as_json, whole_page
 from restrain_openrlhf.commands.view.source import Material, read_or_note
@@ -89,8 +90,16 @@ class PackedPage:
         yield base64.b64encode(begun).decode("ascii")
 
 
-def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
-    """Write the file with at most `megabytes` of responses; return how many groups it has, and how many with responses.
+class Exported(NamedTuple):
+    """How many groups the file has, how many of them with responses, and why each step that was left out was."""
+
+    groups: int
+    with_responses: int
+    damaged: list[str]
+
+
+def export(material: Material, out: Path, megabytes: int) -> Exported:
+    """Write the file, whose responses `megabytes` bound.
 
     A step that cannot be read is left out with a note. Raises DataError if the file cannot be written.
     """
@@ -110,7 +119,7 @@ def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
     data = {"summaries": page.finished(len(files), damaged), "details": responses.written()}
     with whole_file(out) as file:
         file.writelines(whole_page(material, [left_out] if with_responses < count else [], data))
-    return count, with_responses
+    return Exported(count, with_responses, damaged)
 
 
 def packed(data: bytes) -> str:

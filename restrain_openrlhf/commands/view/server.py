@@ -109,7 +109,9 @@ def serve(runs: ViewedRuns, host: str, port: int) -> None:
     try:
         listening = socket.create_server((host, port))
     except OSError as error:
-        what = f"--host {host} --port {port}: the server cannot listen there ({error.strerror})."
+        # Python adds the address that it tried.
+        why = str(error.strerror).partition(" (while")[0]
+        what = f"--host {host}{f' --port {port}' if port else ''}: the server cannot listen there ({why})."
         raise ConfigError(f"{what} Choose another host or port, or leave --port out for a free one.") from None
     token = None if host in LOCAL else secrets.token_urlsafe(16)
     own = f"http://{_reached_by(host)}:{listening.getsockname()[1]}/"

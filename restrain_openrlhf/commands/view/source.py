@@ -73,12 +73,16 @@ def material(run: Path, gold: Path | None, beside: Path | None = None) -> Materi
     folders = [run, beside] if beside else [run]
     for folder in folders:
         _refuse_without_rollouts(folder)
+    if beside and beside.resolve() == run.resolve():
+        raise DataError(f"--beside {beside}: is the run itself. Give another run.")
     names = distinct_names(folders) if beside else ["/".join(run.resolve().parts[-2:])]
     found = [_run(folder, name) for folder, name in zip(folders, names, strict=True)]
     notes = [FLIPPED, *(f"{each.name}: {note}" if beside else note for each, note in found if note)]
-    answers = PromptGold()
+    answers, kept = PromptGold(), [kept_prompts(folder, skip_damaged=True) for folder in folders if beside or gold]
+    if beside:
+        notes.insert(0, f"Prompts in both runs: {len(frozenset.intersection(*kept)):,}.")
     if gold:
-        prompts = frozenset[str]().union(*(kept_prompts(folder, skip_damaged=True) for folder in folders))
+        prompts = frozenset[str]().union(*kept)
         answers = gold_for(prompts, gold, RunFolder(run).flags(), RunFolder(run).kind)
         graded = sum(answers.of(prompt) is not None for prompt in prompts)
         notes.insert(0, f"Gold has {graded:,} of {len(prompts):,} prompts.")

@@ -394,6 +394,20 @@ def test_back_leads_to_the_group_before_and_an_address_to_its_group(opened):
     assert rows(opened) == ["step 1 · group 1", "step 2 · group 1"]
 
 
+def test_an_address_of_a_group_that_was_not_kept_says_so(tmp_path, page, serving):
+    page.open(f"{serving(material(small_run(tmp_path), None))}#open=0/9/0")
+    expect(page.page.locator("main")).to_have_text(re.compile("names the group 0/9/0 .*, which was not kept"))
+    page.page.locator(".row").first.click()
+    expect(page.page.locator("h2")).to_have_text(re.compile("^Step 1, group 0"))
+
+
+def test_an_address_leads_to_its_group_in_a_long_run(tmp_path, page, serving, monkeypatch):
+    monkeypatch.setattr(source, "PAGE", 3)
+    page.page.goto(f"{serving(material(small_run(tmp_path), None))}?groups=3#open=0/2/1")
+    expect(page.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
+    expect(page.page.locator("#reading")).to_have_text(re.compile("^6 groups .* 1 step still to read"))
+
+
 def test_on_a_phone_the_opened_group_comes_into_sight(tmp_path, page, serving):
     page.page.set_viewport_size({"width": 390, "height": 800})
     opened_group(page, serving, material(small_run(tmp_path), None))

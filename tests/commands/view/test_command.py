@@ -10,6 +10,7 @@ import sys
 import httpx
 import pytest
 
+from restrain_openrlhf.records.kept import step_file
 from tests.command_line import refused, restrain
 from tests.commands.view.runs import small_run
 from tests.conftest import ROOT
@@ -55,12 +56,14 @@ def test_a_port_in_use_is_refused(tmp_path):
         port = other.getsockname()[1]
         assert f"--host 127.0.0.1 --port {port}: the server cannot listen there" in refused("view", run, "--port", port)
     assert "--port" in refused("view", run, "--port", "0")
+    assert "--host nosuch.invalid: the server cannot listen there (" in refused("view", run, "--host", "nosuch.invalid")
 
 
 def test_a_damaged_record_of_the_run_is_refused(tmp_path):
     run = small_run(tmp_path)
-    (run / "run.json").write_text("{")
-    assert "run.json: is not valid JSON" in refused("view", run)
+    for text in ("{", "[1]", "3"):
+        (run / "run.json").write_text(text)
+        assert "run.json: is not valid JSON" in refused("view", run)
 
 
 def test_a_reference_that_is_gone_is_said(tmp_path):
@@ -69,6 +72,20 @@ def test_a_reference_that_is_gone_is_said(tmp_path):
     done = restrain("view", run, "--export", tmp_path / "view.html")
     assert done.returncode == 0, done.stderr
     assert "gone.jsonl, is missing" in (tmp_path / "view.html").read_text()
+
+
+def test_a_run_beside_itself_is_refused(tmp_path):
+    run = small_run(tmp_path / "run")
+    assert "--beside" in refused("view", run, "--beside", tmp_path / "run" / ".." / "run")
+
+
+def test_export_says_which_steps_it_left_out(tmp_path):
+    run = small_run(tmp_path / "run")
+    step_file(run, 2).write_bytes(b"no parquet")
+    done = restrain("view", run, "--export", tmp_path / "view.html")
+    first, second = done.stdout.splitlines()
+    assert first.startswith(f"Left out: {step_file(run, 2)}: is not a complete Parquet file")
+    assert second.startswith(f"{tmp_path / 'view.html'}: 6 groups, ")
 
 
 def test_export_says_what_it_wrote(tmp_path, write_jsonl):

@@ -31,7 +31,7 @@ def unpacked(text):
 
 def test_the_file_has_every_group_with_its_responses(tmp_path):
     made, page = exported(small_run(tmp_path))
-    assert made == (9, 9)
+    assert made == (9, 9, [])
     summaries, opened = unpacked(block(page, "summaries")), json.loads(block(page, "details"))
     assert len(summaries["groups"]) == 9
     assert summaries["next"] is None
@@ -94,7 +94,7 @@ def test_a_bound_leaves_the_votes_and_says_so(tmp_path):
         )
         for at in range(60)
     ]
-    (count, with_responses), page = exported(write_run(tmp_path, [*groups, *huge]), megabytes=1)
+    (count, with_responses, _), page = exported(write_run(tmp_path, [*groups, *huge]), megabytes=1)
     assert count == 120
     assert 0 < with_responses < 120
     assert with_responses % 2 == 0

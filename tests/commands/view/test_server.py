@@ -121,6 +121,7 @@ def test_two_runs_are_told_apart_and_share_the_numbers_of_answers(tmp_path):
     other = write_run(tmp_path / "demo" / "ttrl" / "train", [scored_group(2, 0, "p", boxed("2", "2", "1"))])
     found = material(one, None, beside=other)
     assert [run.name for run in found.runs] == ["restrain", "ttrl"]
+    assert found.notes[0] == "Prompts in both runs: 1."
     assert [run.name for run in material(one, None).runs] == ["restrain/train"]
     page = ViewedRuns(found).page()
     assert [(group.run, group.flipped_from) for group in page.groups] == [(0, None), (1, None)]

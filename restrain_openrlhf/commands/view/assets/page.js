@@ -22,14 +22,22 @@ async function read() {
       reading.textContent = progress(page);
       refresh();
       openAddressed();
-      if (page.next !== null && state.groups.length >= wanted) {
+      if (page.next !== null && state.groups.length >= wanted && !isMissing()) {
         await asked(document.getElementById("more"));
         wanted += AT_ONCE;
       }
     }
+    if (isMissing()) say(`The address names the group ${address().get("open")} (run, step, group), which was not kept.`);
   } catch (error) {
     reading.textContent = `The groups could not be read: ${error.message}`;
   }
+}
+
+// Whether the address names a group that was not found yet.
+const isMissing = () => address().has("open") && state.current === null;
+
+function say(why) {
+  document.getElementById("group").replaceChildren(element("p", { class: "note" }, why));
 }
 
 // Shows a button until it is pressed.
@@ -92,7 +100,7 @@ async function open(group) {
     const [details, ...their] = await Promise.all([group, ...others].map((each) => source.details(each)));
     if (state.current === group) drawGroup(box, state, group, details, others.map((other, place) => [other, their[place]]));
   } catch (error) {
-    if (state.current === group) box.replaceChildren(element("p", { class: "note" }, `The group could not be read: ${error.message}`));
+    if (state.current === group) say(`The group could not be read: ${error.message}`);
   }
   // Another group may have been opened while this one's responses came.
   list.mark(state.current);
