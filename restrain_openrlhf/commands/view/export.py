@@ -99,7 +99,7 @@ class Exported(NamedTuple):
 
 
 def export(material: Material, out: Path, megabytes: int) -> Exported:
-    """Write the file, whose responses `megabytes` bound.
+    """Write the file with at most `megabytes` of responses.
 
     A step that cannot be read is left out with a note. Raises DataError if the file cannot be written.
     """

@@ -200,7 +200,7 @@ def test_what_is_not_known_is_said(tmp_path):
     assert "| licence | unknown: check the base |" in text
     assert "| prompts | gone.jsonl |" in text
     assert "digest" not in text
-    assert "No accuracy of this model was published with it." in text
+    assert "No evaluation of this model was published with it." in text
 
 
 def test_a_lora_runs_adapter_goes_beside_the_whole_model(run):
