@@ -1,4 +1,4 @@
-"""RESTRAIN (https://arxiv.org/abs/2510.02172): equations 3 to 5 of the paper, their settings, and the method that they form.
+"""RESTRAIN (https://arxiv.org/abs/2510.02172): equations 3 to 5, their settings, and the method that they form.
 
 The n rollouts of a prompt have m distinct answers, which are its labels: c_j rollouts gave label j, f_j = c_j / n, and
 M = max_j c_j. Of n_ref rollouts of the frozen model, c_ref gave that model's majority answer. A⁺ and A⁻ are in
