@@ -1,1 +1,1 @@
-"""The machine at hand: what CUDA, a CPU and nvidia-smi say, and the processes that commands start on it."""
+"""The machine at hand: its accelerator, the installed host releases, and the processes that commands start."""

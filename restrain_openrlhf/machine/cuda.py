@@ -11,12 +11,13 @@ from restrain_openrlhf.machine.flash_attention import ATTENTION, has_extension, 
 from restrain_openrlhf.machine.patching import Wrapping, expect
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
-# DeepSpeed hands what is left of an optimizer's parameters to torch (runtime/engine.py, get_optimizer_configuration).
+# DeepSpeed reads `torch_adam` and hands the other parameters of an optimizer to torch (runtime/engine.py,
+# get_optimizer_configuration).
 TORCH_ADAM = {"torch_adam": True, "fused": True}
-# Compute capability of B100, B200 and GB200, by its first number; RTX 50 has 12, where vLLM takes FlashAttention.
+# The major compute capability of B100, B200 and GB200. RTX 50 has 12, for which vLLM takes FlashAttention.
 BLACKWELL = 10
-# Handles of memory (CUDA IPC) are what OpenRLHF sends within a GPU, with this backend alone; otherwise it would have
-# NCCL connect a GPU with itself (trainer/ray/ppo_actor.py, ActorPPOTrainer; utils/distributed_util.py).
+# On a shared GPU OpenRLHF sends memory handles (CUDA IPC), but only with this backend. With another one, NCCL would
+# have to connect a GPU with itself (trainer/ray/ppo_actor.py, ActorPPOTrainer; utils/distributed_util.py).
 BACKEND_OF_COLOCATED = Unsupported(
     "vllm.sync_backend",
     "with train.colocate_all the policy and vLLM share GPUs, and there OpenRLHF sends weights by nccl, its default, "
@@ -28,7 +29,7 @@ BACKEND_OF_COLOCATED = Unsupported(
 
 
 def cuda() -> Device:
-    """CUDA as OpenRLHF expects it, less what is not installed here."""
+    """CUDA as OpenRLHF expects it, with flags that need flash-attn unsupported if it is not installed."""
     flash = has_extension()
     return Device(
         name="cuda",
@@ -43,9 +44,9 @@ def cuda() -> Device:
 
 
 def environment() -> Mapping[str, str]:
-    """vLLM would sample with top-p by FlashInfer, which compiles its kernels with nvcc as they are first called.
+    """Without nvcc, turn off FlashInfer's sampler in vLLM, whose kernels nvcc compiles at their first call.
 
-    What is set here already stays.
+    A value that the user has set stays.
     """
     return {} if why_not_compiled() is None else {SAMPLER: os.environ.get(SAMPLER, "0")}
 
@@ -58,9 +59,9 @@ def install() -> None:
 
 
 def with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Wraps DeepspeedStrategy.get_ds_train_config: torch's Adam, where nothing compiles DeepSpeed's.
+    """Wraps DeepspeedStrategy.get_ds_train_config: use torch's Adam if DeepSpeed's cannot be compiled.
 
-    utils/deepspeed/deepspeed.py asks for DeepSpeed's, which is compiled when the optimizer is made.
+    utils/deepspeed/deepspeed.py asks for DeepSpeed's Adam, which is compiled when the optimizer is made.
     """
     config: dict[str, Any] = wrapped(*args, **kwargs)
     optimizer = config.get("optimizer")
@@ -70,11 +71,11 @@ def with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: 
 
 
 def with_an_attention_that_is_there(wrapped: Any, arguments: Any, args: Any, kwargs: Any) -> None:
-    """Wraps vLLM's EngineArgs.__post_init__: its own flash attention, where nothing compiles FlashInfer's.
+    """Wraps vLLM's EngineArgs.__post_init__: use vLLM's flash attention if FlashInfer's cannot be compiled.
 
-    On compute capability 10 vLLM 0.29 takes FlashInfer first for heads of 64, 128 and 256, whether or not there is an
-    nvcc (platforms/cuda.py, _get_backend_priorities); the demo's smaller heads would not show it. Models of latent
-    attention (MLA) have other kernels, and are left to vLLM, and so is what a caller names.
+    On compute capability 10 vLLM 0.29 prefers FlashInfer for heads of 64, 128 and 256, whether or not there is an nvcc
+    (platforms/cuda.py, _get_backend_priorities). The demo's smaller heads do not show this. Models with latent
+    attention (MLA) have other kernels and are left to vLLM, and a backend that the caller names stays.
     """
     wrapped(*args, **kwargs)
     if arguments.attention_backend is not None or why_not_compiled() is None or capability() != BLACKWELL:
@@ -88,14 +89,14 @@ def with_an_attention_that_is_there(wrapped: Any, arguments: Any, args: Any, kwa
 
 
 def capability() -> int | None:
-    """The first number of the GPU's compute capability, as the driver says it; no CUDA context is made."""
+    """The GPU's major compute capability, as the driver reports it. No CUDA context is made."""
     from vllm.platforms import current_platform  # noqa: PLC0415 - costs seconds
 
     found = current_platform.get_device_capability()
     return None if found is None else found.major
 
 
-# The hook wraps the same method (gradient_accumulation.py): each is there whichever came first.
+# The hook wraps the same method (gradient_accumulation.py). Both wrappers act, in either order.
 ADAM = Wrapping(
     "openrlhf.utils.deepspeed.deepspeed",
     "DeepspeedStrategy.get_ds_train_config",

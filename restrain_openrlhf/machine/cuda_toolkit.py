@@ -1,7 +1,7 @@
 """The CUDA toolkit's compiler, nvcc: where it is, and whether it compiles for the installed torch.
 
-`python -m restrain_openrlhf.machine.cuda_toolkit` ends with status 1 and the reason where it does not, for
-`make install-flash`.
+For `make install-flash`, `python -m restrain_openrlhf.machine.cuda_toolkit` ends with status 1 and the reason if it
+does not.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ class Nvcc:
 def find_nvcc() -> Nvcc | None:
     """The nvcc that torch and DeepSpeed would call: CUDA_HOME's, then PATH's, then the default folder's.
 
-    None where there is none. Raises HostError for one that does not say its version.
+    None if there is none. Raises HostError for an nvcc that does not report its version.
     """
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     on_path = shutil.which("nvcc")
@@ -52,7 +52,7 @@ def _version(path: Path) -> str:
 def cuda_of_torch() -> str | None:
     """The CUDA version that the installed torch was built for, such as "13.0"; None without CUDA, or without torch.
 
-    Read from torch's own version.py: importing torch costs seconds, and this is asked in every process.
+    It is read from torch's version.py, because importing torch costs seconds and every process asks.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
@@ -62,7 +62,7 @@ def cuda_of_torch() -> str | None:
 
 
 def why_not_compiled() -> str | None:
-    """Why CUDA code cannot be compiled here for the installed torch, or None where it can."""
+    """Why CUDA code cannot be compiled here for the installed torch; None if it can."""
     wanted = cuda_of_torch()
     try:
         nvcc = find_nvcc()
@@ -78,7 +78,7 @@ def why_not_compiled() -> str | None:
 
 
 def main() -> None:
-    """Ends with status 1 and the reason where CUDA code cannot be compiled, or says nothing."""
+    """End with status 1 and the reason if CUDA code cannot be compiled; otherwise do nothing."""
     reason, wanted = why_not_compiled(), cuda_of_torch()
     if reason is not None:
         toolkit = f"Install the CUDA toolkit {wanted} and set CUDA_HOME to its folder."

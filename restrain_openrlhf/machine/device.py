@@ -1,4 +1,4 @@
-"""What a kind of accelerator needs of the host's processes, and what it cannot serve."""
+"""Describes a kind of accelerator: how the host's processes run on it, and flags that it cannot serve."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Unsupported:
-    """An OpenRLHF flag that an accelerator cannot serve: a switch that is on, or the one value named here.
+    """An OpenRLHF flag that an accelerator cannot serve: a switch that is on, or a flag with this `value`.
 
-    Where it depends on more than that, `when` says from all flags (dotted names) whether they ask for it.
+    If it depends on more than that, `when` decides from all flags, by their dotted names.
     """
 
     flag: str
@@ -25,9 +25,10 @@ class Unsupported:
 class Device:
     """How the host's processes run on one kind of accelerator.
 
-    `install` is called in every process before it imports the host; it must be quick and safe to repeat.
-    `environment` is set for every process. `host_flags` are OpenRLHF flags that the accelerator needs where a
-    configuration does not set them, and `engine_options` vLLM's. `unsupported` is refused before anything starts.
+    `install` is called in every process before it imports the host, so it must be quick and safe to repeat.
+    `environment` is set for every process. `host_flags` are OpenRLHF's flags, and `engine_options` vLLM's options, that
+    the accelerator needs if a configuration does not set them. Flags in `unsupported` are refused before anything
+    starts.
     """
 
     name: str

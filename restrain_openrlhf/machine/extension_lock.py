@@ -8,21 +8,21 @@ from restrain_openrlhf.machine.patching import Replacement
 
 
 class ProcessLock:
-    """Takes the place of torch's FileBaton (torch/utils/file_baton.py), a file whose existence is the lock.
+    """Replaces torch's FileBaton (torch/utils/file_baton.py), whose lock is the existence of a file.
 
-    A process that is killed while it builds leaves that one behind, and every later process waits for ever:
-    DeepSpeed's, as it loads an optimizer's kernels. And who waited for a build loads it, even if the build has failed.
-    This can go when torch's lock ends with its process too, and who waited looks whether there is anything to load.
+    A process that is killed while it builds leaves torch's file behind, and every later process waits for ever, as
+    DeepSpeed's does when it loads an optimizer's kernels. A process that has waited for a build then loads it, even if
+    the build failed. This can go when torch's lock ends with its process, and a waiting process checks what it loads.
     """
 
     def __init__(self, lock_file_path: str, wait_seconds: float = 0.1, warn_after_seconds: float | None = None) -> None:
         del wait_seconds, warn_after_seconds
-        # A file of its own: one with torch's name would hold up processes that have torch's lock.
+        # A file with torch's name would hold up processes that use torch's lock.
         self._path = f"{lock_file_path}.process"
         self._file: int | None = None
 
     def try_acquire(self) -> bool:
-        """Wait for the lock and take it. So torch always builds before it loads; ninja skips what is built already."""
+        """Wait for the lock and take it, so that torch always builds before it loads; ninja skips finished builds."""
         self._file = os.open(self._path, os.O_CREAT | os.O_RDWR)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         return True
@@ -33,7 +33,7 @@ class ProcessLock:
             self._file = None
 
 
-# torch/utils/cpp_extension.py, _jit_compile, takes it for an extension's folder.
+# torch takes this lock on an extension's folder (torch/utils/cpp_extension.py, _jit_compile).
 EXTENSION_LOCK = (
     *(HostMethod("torch.utils.file_baton", f"FileBaton.{name}", "(self)") for name in ("try_acquire", "release")),
     Replacement(

@@ -1,9 +1,9 @@
-"""Flash attention without a build of flash-attn: what cannot run, a stand-in for what the host imports, torch's own.
+"""Runs without flash-attn: flags to refuse, a stand-in for the host's imports, and torch's own flash attention.
 
-torch's kernel (torch.nn.attention.varlen) packs rollouts where a configuration asks for it by name:
-`ds.attn_implementation: torch_flash_attention`. OpenRLHF packs with an attention whose name has "flash_attention" in it
-alone (cli/train_ppo_ray.py), and transformers would load a kernel for such a name, so that it knows ours by another.
-This can go when either takes torch's by itself.
+A configuration asks for torch's kernel (torch.nn.attention.varlen) by `ds.attn_implementation: torch_flash_attention`,
+and can then pack rollouts. OpenRLHF packs only if the attention's name contains "flash_attention"
+(cli/train_ppo_ray.py). For such a name transformers would load a kernel, so there the attention is registered under
+another name. This can go when OpenRLHF or transformers supports torch's kernel.
 """
 
 import importlib.util
@@ -17,21 +17,21 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.device import Unsupported
 from restrain_openrlhf.machine.patching import Wrapping
 
-# The part that a compiler for CUDA makes; flash_attn itself cannot be imported without it.
+# The compiled part of flash-attn, without which flash_attn cannot be imported.
 EXTENSION = "flash_attn_2_cuda"
 BY_TORCH = "torch_flash_attention"
 BY_TORCH_IN_TRANSFORMERS = "torch_varlen"
-# What looks back at all of its own sequence, in torch's words.
+# torch's window size for causal attention over the whole sequence.
 CAUSAL = (-1, 0)
 
 
 def has_extension() -> bool:
-    """Whether flash-attn is installed with the part that runs on a GPU."""
+    """Whether flash-attn is installed with its compiled part."""
     return importlib.util.find_spec(EXTENSION) is not None
 
 
 def unsupported(reason: str) -> tuple[Unsupported, ...]:
-    """What needs flash-attn. Dynamic batches and ring attention are packed (cli/train_ppo_ray.py)."""
+    """Flags that need flash-attn. Dynamic batches and ring attention imply packing (cli/train_ppo_ray.py)."""
     instead = f"ds.attn_implementation {BY_TORCH} packs by torch's own kernel"
     return (
         Unsupported(
@@ -60,7 +60,7 @@ def _packs_by_torch(flags: Mapping[str, Any]) -> bool:
 
 
 def provide_flash_attention() -> None:
-    """Put the stand-in modules in place unless a flash-attn that works is installed. Safe to repeat."""
+    """Put stand-in modules in place, unless a working flash-attn is installed. Safe to repeat."""
     if "flash_attn" in sys.modules or has_extension():
         return
     for name, functions in IMPORTED_BY_HOST.items():
@@ -72,13 +72,13 @@ def _stand_in(name: str, functions: Mapping[str, Callable[..., Any]]) -> ModuleT
     module.__spec__ = ModuleSpec(name, loader=None, is_package=not functions)
     module.__path__ = []
     vars(module).update(functions)
-    # transformers reads the version of whatever calls itself flash_attn.
+    # transformers reads the version of any module called flash_attn.
     module.__version__ = "0.0"  # type: ignore[attr-defined]
     return module
 
 
 def _unpad_input(values: Any, mask: Any) -> Any:
-    """(B, T, ...) to (tokens, ...), with their places, the sequences' bounds and more."""
+    """From (B, T, …) to (tokens, …), followed by the tokens' places, the sequences' bounds and more."""
     from transformers.modeling_flash_attention_utils import _unpad_input  # noqa: PLC0415 - costs seconds
 
     return _unpad_input(values, mask)  # type: ignore[no-untyped-call]
@@ -107,7 +107,7 @@ def _all_gather(*_: object) -> NoReturn:
     )
 
 
-# What models/ring_attn_utils.py imports, and runs with --ds.packing_samples or ring attention.
+# Functions that OpenRLHF's models/ring_attn_utils.py imports, and calls for packing or ring attention.
 IMPORTED_BY_HOST: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "flash_attn": {},
     "flash_attn.bert_padding": {
@@ -122,7 +122,7 @@ IMPORTED_BY_HOST: Mapping[str, Mapping[str, Callable[..., Any]]] = {
 
 
 def name_in_transformers(attention: str) -> str:
-    """The attention as transformers' models take it, which from then on know ours."""
+    """The attention's name in transformers; torch's is registered there first."""
     if attention != BY_TORCH:
         return attention
     from transformers import AttentionInterface  # noqa: PLC0415 - costs seconds
@@ -132,7 +132,7 @@ def name_in_transformers(attention: str) -> str:
 
 
 def initialise_actor(wrapped: Callable[..., None], _actor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Wraps Actor.__init__ (models/actor.py), where the flag's value goes to transformers."""
+    """Wraps Actor.__init__ (models/actor.py), which hands the flag's value to transformers."""
     if attention := kwargs.get("attn_implementation"):
         kwargs = {**kwargs, "attn_implementation": name_in_transformers(attention)}
     wrapped(*args, **kwargs)
@@ -149,10 +149,10 @@ def varlen_attention(
     sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[Any, None]:
-    """Causal attention of (B, heads, T, d), back as (B, T, heads, d); a sequence begins wherever the position is 0.
+    """Causal attention from (B, heads, T, d) to (B, T, heads, d). A sequence begins at each position 0.
 
-    transformers gives an attention that it has no mask for none. Padding on the right counts as the end of its row's
-    sequence, which nothing else looks at. Raises ConfigError for a sliding window.
+    The mask is None, because transformers has no mask function for this attention. Padding on the right becomes the end
+    of its row's last sequence, to which no earlier token attends. Raises ConfigError for a sliding window.
     """
     import torch  # noqa: PLC0415 - the caller has it
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - by then the CPU's stand-in is in its place

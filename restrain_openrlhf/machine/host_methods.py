@@ -1,4 +1,4 @@
-"""What is relied on in modules that are not ours, written down, and the check that the installed ones have it so."""
+"""Writes down which methods and attributes of other packages we rely on, and checks the installed packages for them."""
 
 import dis
 import importlib
@@ -9,16 +9,16 @@ from typing import Any
 from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine.host_releases import installed
 
-# Where a function of ours took a method's place on an actor class, the host's own stays there under this prefix.
+# A function of ours that replaces a method keeps the host's own on the same class, under this prefix.
 ORIGINAL = "_restrain_original_"
 
 
 @dataclass(frozen=True)
 class HostMethod:
-    """A function or method of the host: `module` and `qualname` name it.
+    """A function or method of the host, named by `module` and `qualname`.
 
-    `takes` are its parameters without types and defaults, such as "(self, prompts, *, images, **generate_kwargs)", in
-    the newest release; the table of releases has others (host_releases.yaml).
+    `takes` are its parameters in the newest release, without types and defaults, such as "(self, prompts, *, images,
+    **generate_kwargs)". host_releases.yaml has those of other releases.
     """
 
     module: str
@@ -27,11 +27,11 @@ class HostMethod:
 
     @property
     def accepted(self) -> str:
-        """What it takes in the installed release, as far as that differs from the newest."""
+        """Its parameters in the installed release."""
         return installed().takes.get(f"{self.module}.{self.qualname}", self.takes)
 
     def check(self) -> None:
-        """Raises HostError where it is missing or takes other parameters."""
+        """Raises HostError if it is missing or takes other parameters."""
         owner, name = self.locate()
         found = parameters(getattr(owner, ORIGINAL + name, None) or _part(owner, name, self))
         if found not in (self.takes, self.accepted):
@@ -41,7 +41,7 @@ class HostMethod:
             )
 
     def locate(self) -> tuple[Any, str]:
-        """The module or class that has it, and its name there. Raises HostError where there is no such class."""
+        """The module or class that has it, and its name there. Raises HostError if there is no such class."""
         *path, name = self.qualname.split(".")
         owner: Any = importlib.import_module(self.module)
         for part in path:
@@ -52,14 +52,14 @@ class HostMethod:
 
 @dataclass(frozen=True)
 class HostAttributes:
-    """A class of the host and the attributes of its objects that are read."""
+    """A class of the host, and attributes of its objects that our code reads."""
 
     module: str
     qualname: str
     names: tuple[str, ...]
 
     def check(self) -> None:
-        """Raises HostError where the class is missing, or neither has an attribute nor sets it in a method."""
+        """Raises HostError if the class is missing, or neither has one of the attributes nor sets it in a method."""
         owner = _behind_actor(_part(importlib.import_module(self.module), self.qualname, self))
         missing = sorted(set(self.names) - _attributes(owner))
         if missing:
@@ -70,9 +70,9 @@ class HostAttributes:
 
 
 def parameters(function: Any) -> str:
-    """The parameters of a function in their order, with * and ** but without types and defaults.
+    """The parameters of a function in order, with * and ** but without types and defaults.
 
-    Ray adds one of its own to the methods of actor classes (_ray_trace_ctx), which is left out.
+    The parameter that Ray adds to the methods of actor classes (_ray_trace_ctx) is left out.
     """
     signature = inspect.signature(function)
     bare = [
@@ -84,7 +84,7 @@ def parameters(function: Any) -> str:
 
 
 def _attributes(owner: type) -> set[str]:
-    """The names a class has, and those that its methods set on an object."""
+    """The names that a class has, and those that its methods set on an object."""
     functions = [inspect.unwrap(value) for base in owner.__mro__ for value in vars(base).values() if callable(value)]
     steps = [step for function in functions if hasattr(function, "__code__") for step in dis.get_instructions(function)]
     return {*dir(owner), *(step.argval for step in steps if step.opname == "STORE_ATTR")}
@@ -100,7 +100,7 @@ def _part(owner: Any, name: str, wanted: HostMethod | HostAttributes) -> Any:
 
 
 def _behind_actor(target: Any) -> Any:
-    """The plain class of a Ray actor class; anything else as it is."""
+    """The plain class behind a Ray actor class; anything else is returned as it is."""
     metadata = getattr(target, "__ray_metadata__", None)
     return target if metadata is None else metadata.modified_class
 

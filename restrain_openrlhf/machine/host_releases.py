@@ -1,4 +1,4 @@
-"""OpenRLHF's releases, by one table (host_releases.yaml): what works on which, and what each has otherwise."""
+"""Reads the table of OpenRLHF's releases (host_releases.yaml): what works on each, and how each differs."""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ IN_WORDS: Mapping[Way, str] = {
 
 @dataclass(frozen=True)
 class Release:
-    """What differs from the newest release, by full names; `ways` are the ways that work."""
+    """A release's differences from the newest one, by full names. `ways` are the ways that work on it."""
 
     version: str
     ways: frozenset[Way] = frozenset()
@@ -41,7 +41,7 @@ class Release:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def before(self, older: str, row: Mapping[str, Any]) -> "Release":
-        """The release below this one in the table, of which `row` says what it has otherwise."""
+        """The next older release, whose differences from this one are in `row`."""
         differing = {name: {**getattr(self, name), **row[name]} for name in row if name != "ways"}
         ways = frozenset(map(Way, row["ways"])) if "ways" in row else self.ways
         return replace(self, version=older, ways=ways, **differing)
@@ -57,24 +57,24 @@ def _read() -> dict[str, Release]:
 
 RELEASES = _read()
 NEWEST = next(iter(RELEASES.values()))
-# Stage 0 adds gradients up in the parameters, and stage 3 until the optimizer's step.
+# The ZeRO stages that lose gradients: stage 0 adds them up in the parameters, and stage 3 until the optimizer's step.
 LOSING_STAGES = (1, 2)
 OLDEST_KEEPING = "0.19.4"
 
 
 def supported(way: Way) -> list[str]:
-    """The releases on which it works, the newest first."""
+    """The releases on which this way works, the newest first."""
     return [name for name, release in RELEASES.items() if way in release.ways]
 
 
 def range_of(way: Way) -> str:
-    """They in words, such as `0.10.4 to 0.11.2`."""
+    """The supported releases as text, such as `0.10.4 to 0.11.2`."""
     newest, *_, oldest = supported(way)
     return f"{oldest} to {newest}"
 
 
 def installed() -> Release:
-    """The installed release where it is in the table, and the newest otherwise: what starts nothing goes by that."""
+    """The installed release, or the newest if the installed one is not in the table or OpenRLHF is absent."""
     try:
         return RELEASES.get(version("openrlhf"), NEWEST)
     except PackageNotFoundError:
@@ -82,7 +82,7 @@ def installed() -> Release:
 
 
 def check_version(way: Way = Way.HOOK) -> str:
-    """The installed OpenRLHF's version. Raises HostError where it is absent or not one on which this way works."""
+    """The installed OpenRLHF's version. Raises HostError if it is absent, or this way does not work on it."""
     try:
         found = version("openrlhf")
     except PackageNotFoundError:
@@ -98,10 +98,10 @@ def check_version(way: Way = Way.HOOK) -> str:
 
 
 def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
-    """The reason where the installed DeepSpeed would use the last micro-batch's gradient alone; None otherwise.
+    """Why the installed DeepSpeed would use only the last micro-batch's gradient; None if it would not.
 
-    Under ZeRO 1 and 2 dynamic batches need `managed_gradient_accumulation` (hook/fixes/gradient_accumulation.py), which
-    DeepSpeed has from 0.19.4 on and an older one does not miss. OpenRLHF 0.10.4 asks for 0.19.1.
+    With ZeRO 1 and 2, dynamic batches need `managed_gradient_accumulation` (hook/fixes/gradient_accumulation.py).
+    DeepSpeed has it from 0.19.4 on, and older releases ignore it silently. OpenRLHF 0.10.4 asks for 0.19.1.
     """
     try:
         found = version("deepspeed")
@@ -117,11 +117,11 @@ def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
 
 
 def _nearest(found: str, way: Way) -> str:
-    """The oldest supported release that is newer than the one found; the newest where there is none."""
+    """The oldest supported release that is newer than the one found; the newest supported one if there is none."""
     newer = [name for name in supported(way) if _order(name) > _order(found)]
     return newer[-1] if newer else supported(way)[0]
 
 
 def _order(release: str) -> list[int]:
-    """By the numbers of a version, whatever stands between them: 0.10.1.post2 comes after 0.10.1."""
+    """A version's numbers, whatever stands between them, to sort by: 0.10.1.post2 comes after 0.10.1."""
     return [int(number) for number in re.findall(r"\d+", release)]

@@ -1,7 +1,7 @@
-"""Puts functions of ours around or in the place of a module's own, each checked and applied as the module is imported.
+"""Wraps or replaces functions of other packages by ours; each is checked and patched as its module is imported.
 
-What the hook patches (hook/install/instrument.py) and what an accelerator needs (a Device's patches) are rows of these
-two classes.
+The patches of the hook (hook/install/instrument.py) and of a Device are tables of the two classes here, Wrapping and
+Replacement.
 """
 
 import importlib
@@ -18,34 +18,34 @@ from restrain_openrlhf.machine.host_methods import ORIGINAL, HostMethod
 
 
 class Expectation(Protocol):
-    """Something that a module must have."""
+    """Something that a module must have, such as a method with certain parameters."""
 
     @property
     def module(self) -> str: ...
 
     def check(self) -> None:
-        """Raises HostError where the module has it not."""
+        """Raises HostError if the module does not have it."""
 
 
 @dataclass(frozen=True)
 class _OurFunction(HostMethod):
-    """A host method that a function of ours, named as `module:function`, wraps or takes the place of."""
+    """A host method that our function `ours`, given as `module:function`, wraps or replaces."""
 
     ours: str
 
     def is_on(self) -> bool:
-        """Whether a call of the method comes to our own function."""
+        """Whether a call of the method reaches our function."""
         return self._layer() is not None
 
     def _is_ours(self, layer: Any) -> bool:
         return layer is load(self.ours)
 
     def _layer(self) -> Any:
-        """Our function among what a call of the method runs through; None where it is not there."""
+        """Our function among the layers of a call of the method; None if it is not there."""
         return next(filter(self._is_ours, self._layers()), None)
 
     def _layers(self) -> list[Any]:
-        """What a call runs through, outermost first: every wrapper, and what the last of them wraps."""
+        """What a call runs through, outermost first: every wrapper, then the function that they wrap."""
         owner, name = self.locate()
         found = [vars(owner)[name]]
         while hasattr(found[-1], "__wrapped__"):
@@ -53,7 +53,7 @@ class _OurFunction(HostMethod):
         return found
 
     def _exchange(self, layer: Any, other: Any) -> None:
-        """Raises HostError where what wraps the layer is not wrapt's, and holds on to what it once was given."""
+        """Put `other` in a layer's place. Raises HostError if a wrapper that is not wrapt's holds the layer."""
         owner, name = self.locate()
         outer = next((above for above, below in pairwise(self._layers()) if below is layer), None)
         if outer is None:
@@ -68,42 +68,41 @@ class _OurFunction(HostMethod):
 
 
 class Wrapping(_OurFunction):
-    """Our function wraps the method, whatever else does too."""
+    """Our function wraps the method, beside any other wrappers."""
 
     def apply(self) -> None:
-        """Wrap it, around whatever wraps it already, unless our own function does."""
+        """Wrap the method, outside other wrappers, unless our function wraps it already."""
         if not self.is_on():
             wrapt.wrap_function_wrapper(*self.locate(), load(self.ours))
 
     def remove(self) -> None:
-        """Take our own function out and leave every other wrapper where it is. Raises HostError where it cannot."""
+        """Take our function out, and leave other wrappers in place. Raises HostError if that is impossible."""
         if layer := self._layer():
             self._exchange(layer, layer.__wrapped__)
 
     def _is_ours(self, layer: Any) -> bool:
-        # Not by wrapt's type: torch wraps a method that it takes from its class, where wrapt's wrapper is another type.
+        # wrapt's type is not checked, because torch wraps a bound method, for which wrapt has another type.
         return getattr(layer, "_self_wrapper", None) is load(self.ours)
 
 
 class Replacement(_OurFunction):
-    """Our function takes the method's place; or a class of ours that of a class.
+    """Our function replaces the method, or our class replaces a class.
 
-    For methods of Ray actor classes: when a class becomes an actor, Ray copies its inherited methods onto it
-    (ray/util/tracing/tracing_helper.py), so that wrapping the base class would change nothing; and it pickles the
-    class by value, so that changing it in the driver is enough. `ours` calls the base class, or what `original_of`
-    gives.
+    It is needed for methods of Ray actor classes. When a class becomes an actor, Ray copies its inherited methods onto
+    it (ray/util/tracing/tracing_helper.py), so wrapping the base class would change nothing. Ray pickles the class by
+    value, so changing it in the driver is enough. `ours` can call the host's own method by `original_of`.
     """
 
     def apply(self) -> None:
-        """Take its place, unless that is done already."""
+        """Replace the method, unless that is done already."""
         if not self.is_on():
             owner, name = self.locate()
-            # On the class, because it must travel with it to the actor's process.
+            # The original is kept on the class, because it must travel with the class to the actor's process.
             setattr(owner, ORIGINAL + name, vars(owner)[name])
             setattr(owner, name, load(self.ours))
 
     def remove(self) -> None:
-        """Give the host its own back, under whatever wraps ours by now. Raises HostError where that cannot be."""
+        """Put the host's method back, inside any wrappers of ours. Raises HostError if that is impossible."""
         if layer := self._layer():
             owner, name = self.locate()
             self._exchange(layer, vars(owner)[ORIGINAL + name])
@@ -114,27 +113,27 @@ Patch = Wrapping | Replacement
 
 
 def original_of(actor: Any, method: str) -> Callable[..., Any]:
-    """The host's own function behind a replaced method of this actor; it wants the actor as its first argument."""
+    """The host's own function behind a replaced method of this actor. Its first argument is the actor."""
     original: Callable[..., Any] = getattr(type(actor), ORIGINAL + method)
     return original
 
 
 def load(name: str) -> Callable[..., Any]:
-    """The function that `module:function` names. Imported late, because these modules import torch."""
+    """The function that `module:function` names. It is imported late, because these modules import torch."""
     module, function = name.split(":")
     loaded: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return loaded
 
 
-# What this process expects of modules, in its order, and the modules whose import it is told of.
+# What this process expects of modules, in order, and the modules that have an import hook already.
 _expected: list[Expectation] = []
 _awaited: set[str] = set()
 
 
 def expect(expectations: Sequence[Expectation]) -> None:
-    """Have each checked, and the patches among them applied, as its module is imported, or at once where it is.
+    """Check each, and apply those that are patches, when its module is imported, or now if it is imported already.
 
-    Safe to repeat. Raises HostError for a module that is there and has something else, before it is changed.
+    Safe to repeat. A module that does not fulfil an expectation raises HostError before it is changed.
     """
     _expected.extend(each for each in expectations if each not in _expected)
     for module in dict.fromkeys(each.module for each in expectations):
@@ -150,14 +149,14 @@ def is_expected(expectation: Expectation) -> bool:
 
 
 def expect_no_more(expectations: Sequence[Expectation]) -> None:
-    """Take the patches among them out again, with whatever wraps a method beside them left where it is."""
+    """Forget these expectations and undo the patches among them, leaving other wrappers in place."""
     _expected[:] = [each for each in _expected if each not in expectations]
     for patch in _imported(expectations):
         patch.remove()
 
 
 def lost(patches: Sequence[Patch]) -> list[str]:
-    """The methods of these patches, and of all that this process expects, whose calls do not come to our function.
+    """The patched methods in imported modules, of these and all expected patches, that do not reach our function.
 
     Of modules that are imported here.
     """

@@ -1,4 +1,7 @@
-"""Child processes that end when we do, and why they failed. Each vLLM engine gets one, so that its memory is freed."""
+"""Runs child processes that end when this one does, and reports why one failed.
+
+Each vLLM engine gets its own process, so that its memory is freed when it ends.
+"""
 
 import os
 import signal
@@ -23,19 +26,19 @@ PATIENCE_SECONDS = 30
 LAST_LINES = 12
 PYTHONPATH = "PYTHONPATH"
 TRACEBACK = "Traceback (most recent call last):"
-# Ray copies what its workers print, in colour or not; it goes on doing so after the driver's own traceback.
+# Beginnings of lines that Ray copies from its workers, with or without colour, also after the driver's traceback.
 FROM_A_WORKER = ("\x1b[", "(")
 
 
 def python_module(module: str, words: Sequence[str]) -> list[str]:
-    """`python -m MODULE WORDS...` that takes no file of the working folder for a module, such as a user's types.py."""
+    """`python -P -m MODULE WORDS…`: -P keeps files of the working folder, such as a user's types.py, off sys.path."""
     return [sys.executable, "-P", "-m", module, *words]
 
 
 def python_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Our environment and `extra`, without PYTHONPATH's empty entries, which stand for the working folder.
+    """This process's environment and `extra`, without empty entries of PYTHONPATH, which mean the working folder.
 
-    A checkout that only `python -m` or such an entry made importable is named in their place.
+    If the package was importable only by such an entry or by `python -m` in a checkout, its folder is added instead.
     """
     entries = [os.path.abspath(path) for path in environ.get(PYTHONPATH, "").split(os.pathsep) if path]
     package = str(Path(__file__).parents[2])
@@ -53,7 +56,7 @@ def start_module(
     environment: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> "subprocess.Popen[bytes]":
-    """Start `python -m MODULE WORDS...` with `environment` beside our own; its output is appended to `log`."""
+    """Start `python -m MODULE WORDS…` with `environment` added to ours. Its output is appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         return subprocess.Popen(
@@ -67,7 +70,7 @@ def start_module(
 
 @dataclass(frozen=True)
 class Command:
-    """`restrain WORDS...`, its output appended to `log`."""
+    """`restrain WORDS…`, with its output appended to `log`."""
 
     words: Sequence[str]
     log: Path
@@ -84,10 +87,10 @@ def run_together(
     on_poll: Callable[[], None] = lambda: None,
     on_end: Callable[[Command, int], None] | None = None,
 ) -> None:
-    """Run all, each in a slot of its own, which are extra environment variables; by default all at the same time.
+    """Run all commands, each in a free slot, which is a set of environment variables; by default all at once.
 
-    If one fails, end the others and raise RunError with its log's last lines, unless there is `on_end`: it is told
-    every command's status. `on_poll` is called while they run.
+    If a command fails, end the others and raise RunError with its log's last lines. With `on_end`, which is given every
+    command's status, failures do not stop the others. `on_poll` is called every POLL_SECONDS.
     """
     free, waiting = list(slots or [{} for _ in commands]), list(commands)
     running: dict[subprocess.Popen[bytes], tuple[Command, Mapping[str, str]]] = {}
@@ -111,7 +114,7 @@ def run_together(
 
 
 def stopped(what: str, log: Path) -> RunError:
-    """The error of a process that did not do what it was started for, with its log's last lines."""
+    """The error for a process that ended too early, with its log's last lines."""
     return RunError(f"{what}.\n{tail(log)}\nLog: {log}")
 
 
@@ -123,19 +126,19 @@ def printed_in(log: Path, since: int = 0) -> list[str]:
 
 
 def tail(log: Path, since: int = 0) -> str:
-    """The last of these lines."""
+    """The last lines of a log, from byte `since` on."""
     return "\n".join(printed_in(log, since)[-LAST_LINES:])
 
 
 def error_tail(log: Path, since: int = 0) -> str:
-    """Why a host process ended: our own error, else the exception it died of, else its last lines."""
+    """Why a host process ended: an error of ours in its log, or else its exception, or else its last lines."""
     printed = printed_in(log, since)
     ours = [line for line in printed if "restrain_openrlhf.errors." in line or line.startswith("error: ")]
     return "\n".join(ours[-1:] or _exception(printed)) or tail(log, since)
 
 
 def _exception(printed: Sequence[str]) -> list[str]:
-    """The lines of the last traceback that are no frames: the exception and its message."""
+    """The exception and its message from the last traceback."""
     if TRACEBACK not in printed:
         return []
     start = len(printed) - printed[::-1].index(TRACEBACK)
@@ -145,10 +148,10 @@ def _exception(printed: Sequence[str]) -> list[str]:
 
 @contextmanager
 def ending_with_us(patience: float = PATIENCE_SECONDS) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """A list for processes: whatever ends the block, Ctrl-C and SIGTERM included, ends them too.
+    """Yields a list; the processes in it end when the block ends, also by Ctrl-C or SIGTERM.
 
-    They get SIGTERM, and SIGKILL after `patience` seconds. Not SIGINT: processes started in a script's background
-    ignore it.
+    They get SIGTERM, and SIGKILL after `patience` seconds. SIGINT would be ignored by processes that a script started
+    in the background.
     """
     running: list[subprocess.Popen[bytes]] = []
     try:
@@ -167,7 +170,7 @@ def ending_with_us(patience: float = PATIENCE_SECONDS) -> Iterator[list["subproc
 
 
 def _send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    """To all of its process group where it leads one: an engine has processes of its own, which hold the GPU."""
+    """Signal a process and, if it leads a process group, the group: an engine's child processes hold the GPU."""
     if os.getpgid(process.pid) == process.pid:
         os.killpg(process.pid, number)
     else:
@@ -176,9 +179,9 @@ def _send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Within the block, SIGTERM raises KeyboardInterrupt, and so does a terminal that is closed (not under nohup).
+    """In the block, SIGTERM raises KeyboardInterrupt, and so does SIGHUP unless it is ignored (nohup).
 
-    Python lets the main thread alone handle signals; a library call from another one does without.
+    Python allows only the main thread to set signal handlers, so in another thread nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

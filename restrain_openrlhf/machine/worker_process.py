@@ -1,4 +1,4 @@
-"""A process of its own for a library that may hang, die or take all memory: one JSON line asks, one answers."""
+"""Runs a library that may hang, die or take all memory in its own process; questions and answers are JSON lines."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-# For the status of a process that has closed its output.
+# How long to wait for the status of a process that has closed its output.
 END_SECONDS = 5.0
 
 
 class WorkerProcess:
-    """A Python script that is killed where it does not answer in time. Its first line is a greeting, to be `read`.
+    """A Python script that is killed if it does not answer in time. Its first line is a greeting, to be `read`.
 
-    With -P, and without PYTHONPATH, the script takes no file of the working folder for a module.
+    With -P and without PYTHONPATH, files of the working folder are not on the script's module path.
     """
 
     def __init__(self, script_and_arguments: Sequence[str]) -> None:
@@ -30,17 +30,17 @@ class WorkerProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it lives and is this process's own: a forked child must not share its pipes."""
+        """Whether the script runs and was started by this process; a forked child must not share its pipes."""
         return self._owner == os.getpid() and self.process.poll() is None
 
     def ask(self, question: object, seconds: float) -> Any:
-        """The answer. Raises TimeoutError and EOFError as `read`."""
+        """The answer to a question. Raises TimeoutError and EOFError as `read` does."""
         return self._line(json.dumps(question) + "\n", seconds)
 
     def read(self, seconds: float) -> Any:
-        """The next line. Raises TimeoutError where it does not come in time, EOFError where the process has ended.
+        """The next line. Raises TimeoutError if it does not come in time, and EOFError if the process has ended.
 
-        After any exception, one of the caller's own such as KeyboardInterrupt included, there is no process.
+        After any exception, including one such as KeyboardInterrupt, the process has been ended.
         """
         return self._line("", seconds)
 
@@ -48,7 +48,7 @@ class WorkerProcess:
         assert self.process.stdin
         assert self.process.stdout
         try:
-            # One that has ended is told apart when its answer is read.
+            # A process that has ended is noticed when its answer is read.
             with suppress(BrokenPipeError):
                 self.process.stdin.write(question)
                 self.process.stdin.flush()
@@ -62,7 +62,7 @@ class WorkerProcess:
             self.process.kill()
             raise EOFError(f"ended with status {self.process.wait()}")
         except BaseException:
-            # An answer that nobody has read would be taken for the next question's.
+            # An unread answer would be taken for that of the next question.
             self.close()
             raise
 

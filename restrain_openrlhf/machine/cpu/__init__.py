@@ -1,6 +1,6 @@
 """The host's stack without a GPU: stand-ins for what OpenRLHF 0.11.2 and vLLM 0.29 take from CUDA.
 
-Nothing imports this package: it is found by its entry points, and it does nothing where CUDA is present.
+Nothing imports this package by name. It is found by its entry points, and does nothing if CUDA is present.
 """
 
 import atexit
@@ -18,9 +18,9 @@ from restrain_openrlhf.machine.patching import expect
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",
-    # vLLM's engine and worker stay in as few processes as they can: each of its own imports the whole stack again.
+    # Keep vLLM's engine and worker in few processes, because each process imports the whole stack again.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # vLLM compiles its sampler and OpenRLHF its entropy, eager mode or not: seconds a run, to save microseconds a step.
+    # vLLM compiles its sampler and OpenRLHF its entropy even in eager mode: seconds a run, to save microseconds a step.
     "TORCH_COMPILE_DISABLE": "1",
     # vLLM would otherwise bind its threads to cores of its own choosing and leave the others idle.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -42,19 +42,19 @@ def install() -> None:
 
 
 def _collect_less_often() -> None:
-    """Imports make millions of objects that stay: walking them takes a fifth of the imports' time, and more at exit."""
+    """Collect garbage less often: imports make millions of objects that stay, and walking them takes seconds."""
     gc.set_threshold(100_000, 50, 1000)
     atexit.register(gc.freeze)
 
 
 def _own_programs_first() -> None:
-    """DeepSpeed builds its kernels with the first ninja on PATH, and two versions build each other's work again."""
+    """Put this environment's programs first on PATH: DeepSpeed's builds with two versions of ninja undo each other."""
     folders = [str(Path(sys.executable).parent), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
     os.environ["PATH"] = os.pathsep.join(dict.fromkeys(folders))
 
 
 def install_in_vllm() -> None:
-    """vLLM's `vllm.general_plugins` entry point: runs in vLLM's own worker process, which Ray does not start."""
+    """Prepare vLLM's own worker process, which Ray does not start. It is an entry point, `vllm.general_plugins`."""
     if not is_cuda_stack():
         install()
 

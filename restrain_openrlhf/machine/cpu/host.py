@@ -1,4 +1,4 @@
-"""What the host names of CUDA directly, and what takes its place on a CPU."""
+"""Stand-ins on a CPU for what the host's code asks of CUDA by name."""
 
 import sys
 from collections.abc import Callable
@@ -13,9 +13,9 @@ CACHE_BYTES = 256 * 2**20
 
 
 def current_device() -> Any:
-    """OpenRLHF asks for it, and calls the next four, CUDA or not (trainer/ray/launcher.py, ppo_actor.py).
+    """The CPU. OpenRLHF calls this and the next four without CUDA too (trainer/ray/launcher.py, ppo_actor.py).
 
-    torch's compiler wants a function of its own for each of them.
+    torch's compiler needs a separate function for each of them.
     """
     import torch  # noqa: PLC0415 - being imported right now, by whoever asked for it
 
@@ -23,7 +23,7 @@ def current_device() -> Any:
 
 
 def set_device(_device: object) -> None:
-    """There is one."""
+    """Nothing: there is one device."""
 
 
 def empty_cache() -> None:
@@ -39,7 +39,7 @@ def current_stream(_device: object = None) -> None:
 
 
 def buffer_on_cpu(wrapped: Callable[..., None], buffer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """trainer/ppo_utils/replay_buffer.py: target_device is `cuda:<current device>`, which must be a number."""
+    """Wraps NaiveReplayBuffer.__init__, which makes target_device `cuda:<current device>` from a number."""
     import torch  # noqa: PLC0415 - see current_device
 
     with patch.object(torch.cuda, "current_device", lambda: 0):
@@ -48,17 +48,17 @@ def buffer_on_cpu(wrapped: Callable[..., None], buffer: Any, args: tuple[Any, ..
 
 
 def mesh_on_cpu(wrapped: Callable[..., Any], _: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """utils/deepspeed/deepspeed.py: setup_distributed makes a "cuda" device mesh."""
+    """Wraps init_device_mesh, of which setup_distributed (utils/deepspeed/deepspeed.py) asks a "cuda" mesh."""
     return wrapped("cpu", *args[1:], **kwargs)
 
 
 def small_and_whole(wrapped: Callable[[], None], arguments: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """vllm/engine/arg_utils.py: where nobody asks otherwise, whole prompts only and a small cache of keys and values.
+    """Wraps vLLM's EngineArgs.__post_init__: by default, no chunked prefill and a small KV cache.
 
-    OpenRLHF has no flag for either. vLLM fills the whole cache with zeros in every run;
-    VLLM_CPU_KVCACHE_SPACE, in GiB, gives it another size. After part of a prompt, vLLM 0.29 rewinds the request's own
-    random generator (v1/worker/gpu_model_runner.py, _bookkeeping_sync), which torch's CPU generators cannot do; whole
-    prompts can go when it rewinds CPU generators too.
+    OpenRLHF has no flag for either. vLLM fills the whole cache with zeros in every run; VLLM_CPU_KVCACHE_SPACE, in GiB,
+    sets another size. With chunked prefill, vLLM 0.29 rewinds the request's random generator after part of a prompt
+    (v1/worker/gpu_model_runner.py, _bookkeeping_sync), which torch's CPU generators cannot do. That half can go when
+    vLLM rewinds CPU generators in another way.
     """
     wrapped(*args, **kwargs)
     if arguments.enable_chunked_prefill is None:
@@ -68,10 +68,11 @@ def small_and_whole(wrapped: Callable[[], None], arguments: Any, args: tuple[Any
 
 
 def adam_step(wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """deepspeed/ops/adam/fused_adam.py: the CPU kernel multiplies beta^t up step by step, with pow after a restart.
+    """Wraps FusedAdam.step, so that the CPU kernel computes beta^t as it does after a restart, by pow.
 
-    The two differ in the last bit (csrc/includes/cpu_adam.h, IncrementStep). CUDA's kernel always uses pow; this can
-    go when the CPU's does. Step 0 on empty tensors lets the next step not follow the kernel's last one, and use pow.
+    The kernel otherwise multiplies beta^t up step by step, which differs in the last bit (csrc/includes/cpu_adam.h,
+    IncrementStep). After a step 0 on empty tensors, the next step does not follow the kernel's last one, so it uses
+    pow. CUDA's kernel always uses pow; this can go when the CPU's does.
     """
     import torch  # noqa: PLC0415 - the optimizer has it already
 
@@ -92,7 +93,7 @@ def adam_step(wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...]
 
 
 def varlen_attn(_wrapped: object, _module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """torch's variable-length attention (machine/flash_attention.py), whose flash kernel a CPU lacks."""
+    """Replaces torch's variable-length attention (machine/flash_attention.py), which needs CUDA's flash kernel."""
     return _one_after_the_other(*args, **kwargs)
 
 
@@ -109,7 +110,10 @@ def _one_after_the_other(
     window_size: tuple[int, int],
     enable_gqa: bool,
 ) -> Any:
-    """(tokens, heads, d) of sequences whose bounds are given (their number and one), causal in each."""
+    """Attention within each packed sequence, one after the other; q, k and v are (tokens, heads, d).
+
+    Sequence i has the tokens from `bounds[i]` to `bounds[i + 1]`, so there is one bound more than there are sequences.
+    """
     import torch  # noqa: PLC0415 - the caller has it
 
     lengths, is_causal = bounds.diff().tolist(), window_size == (-1, 0)

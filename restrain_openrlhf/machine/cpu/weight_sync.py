@@ -1,4 +1,4 @@
-"""Weights from the trainer to vLLM without NCCL: tensors broadcast over TCP, loaded all at once."""
+"""Sends weights from the trainer to vLLM without NCCL: tensors are broadcast over TCP and loaded all at once."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ class TcpGroup:
         self._group = group
 
     def broadcast(self, tensor: "torch.Tensor", src: int = 0, stream: object = None) -> None:
-        """Send `tensor` from rank `src`, or fill it elsewhere. Any shape; there are no streams on a CPU."""
+        """Send `tensor`, of any shape, from rank `src`; fill it on the other ranks. A CPU has no streams."""
         del stream
         if self._group.rank == src:
             self._group.broadcast_obj(tensor.detach().cpu(), src)
@@ -22,7 +22,7 @@ class TcpGroup:
 
 
 def connect_over_tcp(master_address: str, master_port: int, rank: int, world_size: int, device: object) -> TcpGroup:
-    """Replaces `stateless_init_process_group` (openrlhf/utils/distributed_util.py), same arguments."""
+    """Replaces `stateless_init_process_group` (openrlhf/utils/distributed_util.py), with the same arguments."""
     from vllm.distributed.utils import StatelessProcessGroup  # noqa: PLC0415 - costs seconds
 
     del device
@@ -31,10 +31,10 @@ def connect_over_tcp(master_address: str, master_port: int, rank: int, world_siz
 
 
 def update_weight(worker: Any, name: str, dtype: Any, shape: tuple[int, ...], empty_cache: bool = False) -> None:
-    """Replaces `WorkerWrap.update_weight` (openrlhf/trainer/ray/vllm_worker_wrap.py), same arguments.
+    """Replaces `WorkerWrap.update_weight` (openrlhf/trainer/ray/vllm_worker_wrap.py), with the same arguments.
 
-    vLLM prepacks weights on a CPU, so parameters cannot be loaded one by one: they are kept until the last one, which
-    OpenRLHF marks with `empty_cache`, and reloaded together.
+    vLLM prepacks weights on a CPU, so parameters cannot be loaded one by one. They are kept until the last one, which
+    OpenRLHF marks with `empty_cache`, and are then reloaded together.
     """
     import torch  # noqa: PLC0415 - vLLM's worker has it already
 
@@ -51,9 +51,9 @@ def update_weight(worker: Any, name: str, dtype: Any, shape: tuple[int, ...], em
 def pack_output_heads(model: Any) -> None:
     """Pack each output head of vLLM's `model` from its current weight.
 
-    A head that is tied to the embedding is no parameter of the trainer's model, so no weight is sent for it. vLLM
-    (model_executor/model_loader/reload/layerwise.py) then leaves the head's packed copy as it was, though the embedding
-    that it shares its weight with is new. This can go when reloading an embedding packs what is tied to it.
+    A head that is tied to the embedding is not a parameter of the trainer's model, so no weight is sent for it. vLLM
+    (model_executor/model_loader/reload/layerwise.py) then leaves the head's packed copy as it was, although the
+    embedding has a new weight. This can go when reloading an embedding also packs the head that is tied to it.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead  # noqa: PLC0415 - costs seconds
 

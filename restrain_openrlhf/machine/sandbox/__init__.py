@@ -1,1 +1,1 @@
-"""Programs that nobody has read: each runs in a process of its own, confined, and what it did comes back."""
+"""Runs programs that a model has written, each confined in its own process, and returns what they did."""

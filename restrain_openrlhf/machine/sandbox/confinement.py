@@ -1,4 +1,4 @@
-"""How the sandbox is shut off from the machine: by bubblewrap, or by the container that all of this runs in."""
+"""Confines the sandbox by bubblewrap, or relies on the container that this process runs in."""
 
 import os
 import platform
@@ -13,15 +13,15 @@ from restrain_openrlhf.machine.sandbox.readable_files import LIBRARIES
 Confinement = Literal["bubblewrap", "container"]
 
 SERVER = "restrain_openrlhf.machine.sandbox.server"
-# Of this package, what the server imports; nothing else of it is there.
+# The files of this package that the server imports. No others are visible inside.
 OURS = ("__init__.py", "errors.py", "machine/__init__.py", "machine/sandbox")
 INSIDE = "/inside"
-# Sets are in one order in every run.
+# A fixed hash seed gives sets the same order in every run.
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 
 
 def command(confinement: Confinement) -> list[str]:
-    """The words that start the server. Raises ConfigError where this machine cannot confine it so."""
+    """The command that starts the server. Raises ConfigError if this machine cannot confine it in this way."""
     if platform.system() != "Linux":
         raise ConfigError(
             "The kind of answer `code` runs programs in a sandbox that needs Linux, and this system is "
@@ -31,13 +31,13 @@ def command(confinement: Confinement) -> list[str]:
 
 
 def environment(confinement: Confinement) -> dict[str, str]:
-    """Nothing of ours: a token must not be where a program can read it."""
+    """The server's whole environment. Ours is left out, because a program could read a token in it."""
     folder = INSIDE if confinement == "bubblewrap" else str(_package().parent)
     return {**ENVIRONMENT, "PYTHONPATH": folder}
 
 
 def _bubblewrap() -> list[str]:
-    """Namespaces of its own; of files, the interpreter and its libraries, read-only; no network, no /proc, no /dev."""
+    """Separate namespaces; the interpreter and its libraries read-only; no other files, no network, /proc or /dev."""
     wrapper = shutil.which("bwrap")
     if wrapper is None:
         raise ConfigError(
@@ -52,19 +52,19 @@ def _bubblewrap() -> list[str]:
         binds += ["--ro-bind", os.path.realpath(_interpreter()), _interpreter()]
     for name in OURS:
         binds += ["--ro-bind", str(package / name), f"{INSIDE}/restrain_openrlhf/{name}"]
-    # Each namespace by name: `--unshare-all` lets that of users be left out.
+    # Each namespace is named, because `--unshare-all` would do without a user namespace if there can be none.
     spaces = [f"--unshare-{name}" for name in ("user", "pid", "net", "ipc", "uts", "cgroup-try")]
     rest = ["--remount-ro", "/", "--chdir", "/", "--new-session", "--die-with-parent", "--cap-drop", "ALL"]
     return [wrapper, *spaces, *binds, *rest, *_python()]
 
 
 def _python() -> list[str]:
-    """The interpreter without the packages of this environment."""
+    """The command of the server, without the packages of this environment."""
     return [_interpreter(), "-s", "-S", "-B", "-P", "-m", SERVER]
 
 
 def _interpreter() -> str:
-    """The one that a virtual environment was made of."""
+    """The interpreter that the virtual environment was made from."""
     return str(getattr(sys, "_base_executable", sys.executable))
 
 

@@ -1,8 +1,8 @@
-"""What a program returned or printed, as a text that is equal where Python's `==` or a judge would call it equal.
+"""Writes what a program returned or printed as a text that is equal if Python's `==` or a judge says so.
 
-Runs inside the sandbox, with the standard library alone. No value is asked for its own `__eq__`, `__hash__` or
-`__repr__`: a program may define them as it likes. What nothing can be seen of has no outcome: it would be equal to all
-others of its type.
+Runs inside the sandbox, with only the standard library. A value's own `__eq__`, `__hash__` and `__repr__` are not
+called, because a program may define them as it likes. A value whose content cannot be seen raises TypeError, since it
+would equal all others of its type.
 """
 
 import copyreg
@@ -19,22 +19,23 @@ from itertools import islice
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-# Sums in another order differ from the 16th digit on; what a program rounds by itself, it rounds earlier.
+# Significant digits. Sums in another order differ from the 16th digit on, and a program's own rounding is coarser than
+# this.
 DIGITS = 9
-# Of an iterator that may have no end.
+# The most items of an iterator that are read, because it may have no end.
 ITEMS = 10_000
-# The way of copying that knows of slots, too.
+# The pickle protocol for copying that also covers slots.
 COPYING = 4
 _DECIMAL = re.compile(r"[+-]?\d{1,300}\.\d{0,300}(?:[eE][+-]?\d{1,3})?")
 
 
 def digest(text: str) -> str:
-    """32 hexadecimal digits of a text, lone surrogates included."""
+    """32 hexadecimal digits that identify a text, which may contain lone surrogates."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def returned(value: object, ignore_order: bool) -> str:
-    """A returned value. Raises RecursionError for one that contains itself, and whatever its iterator raises."""
+    """The text of a returned value. Raises RecursionError for one that contains itself, and its iterator's errors."""
     match value:
         case list() | tuple() | set() | frozenset() | dict() | deque():
             return _container(value, ignore_order)
@@ -53,7 +54,7 @@ Container = list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any] | dict[Any, 
 
 
 def _container(value: Container, ignore_order: bool) -> str:
-    """Items by the type's own iterator: a class derived from it may lie."""
+    """Items are read by the built-in type's iterator, because a derived class may define another one."""
     match value:
         case dict():
             return _row("dict", dict.items(value), True, ignore_order)
@@ -73,9 +74,9 @@ def _row(kind: str, items: Iterable[object], is_unordered: bool, ignore_order: b
 
 
 def _number(value: float | Fraction | Decimal) -> str:
-    """Whole numbers by all digits: 1, 1.0, Decimal("1") and True are equal. Others by their first digits."""
+    """Whole numbers with all digits, so that 1, 1.0, Decimal("1") and True are equal; others with DIGITS digits."""
     if isinstance(value, int):
-        # Not in decimal digits: Python refuses to write long numbers.
+        # In hexadecimal, because Python refuses to write long numbers in decimal digits.
         return f"number {int.__format__(value, 'x')}"
     if isinstance(value, Fraction) or (isinstance(value, Decimal) and value.is_finite()):
         numerator, denominator = value.as_integer_ratio()
@@ -89,7 +90,7 @@ def _number(value: float | Fraction | Decimal) -> str:
 
 
 def _object(value: object, ignore_order: bool) -> str:
-    """Other values, by what they hold; never by their place in memory. Raises TypeError where that cannot be seen."""
+    """Other values by their content, never by their address. Raises TypeError if the content cannot be seen."""
     match value:
         case Enum():
             return f"{type(value).__name__}.{value.name}"
@@ -103,7 +104,7 @@ def _object(value: object, ignore_order: bool) -> str:
 
 
 def _held(value: object) -> list[object]:
-    """What a value is made of. Raises TypeError where that cannot be seen."""
+    """The parts of a value. Raises TypeError if they cannot be seen."""
     match value:
         case re.Match():
             return [value.string, value.regs]
@@ -115,7 +116,7 @@ def _held(value: object) -> list[object]:
 
 
 def _name_of(kind: type) -> str:
-    """A class of Python's own by its name. Raises TypeError for another: of one name there may be several."""
+    """The name of a class in the standard library. Raises TypeError for others, whose names may not be unique."""
     module = kind.__module__
     if module.partition(".")[0] not in sys.stdlib_module_names:
         raise TypeError("whether two classes of programs are equal cannot be seen")
@@ -123,17 +124,17 @@ def _name_of(kind: type) -> str:
 
 
 def _copied(value: object) -> list[object]:
-    """What a copy would be made of: arguments, other state, and names with their values.
+    """The parts that a copy would be made from: arguments, other state, and attributes by name.
 
-    Dates, exceptions, slices, partial functions and others hold what no attribute shows. Raises TypeError for a value
-    that cannot be copied.
+    Dates, exceptions, slices, partial functions and others have content that no attribute shows. Raises TypeError for a
+    value that cannot be copied.
     """
     reduce = copyreg.dispatch_table.get(type(value))
     found = reduce(value) if reduce else value.__reduce_ex__(COPYING)
     if isinstance(found, str):
         return [found]
     _, arguments, state, *_ = (*found, None)
-    # Attributes in slots are a part of their own.
+    # Attributes in slots are in a separate dict.
     parts = state if isinstance(state, tuple) else (state,)
     named = [part for part in parts if isinstance(part, dict)]
     others = [part for part in parts if part is not None and not isinstance(part, dict)]
@@ -141,7 +142,7 @@ def _copied(value: object) -> list[object]:
 
 
 def printed(text: str, ignore_order: bool) -> str:
-    """Printed text as a judge reads it: lines of words, decimal numbers by their value, without what ends empty."""
+    """Printed text as a judge reads it: words in lines, decimals by value, without empty lines at the end."""
     lines = [" ".join(map(_word, line.split())) for line in text.splitlines()]
     while lines and not lines[-1]:
         lines.pop()

@@ -1,4 +1,4 @@
-"""Jobs run in sandboxes, as many at a time as this process has cores, and what came back, checked."""
+"""Runs jobs in as many sandboxes as this process has cores, and checks what comes back."""
 
 import os
 import re
@@ -17,7 +17,8 @@ from restrain_openrlhf.machine.sandbox.program import OUT_OF_TIME, RAISED, RETUR
 from restrain_openrlhf.machine.sandbox.server import FREE, READY, SECONDS
 
 START_SECONDS = 30.0
-# CPU time passes slower where others use the machine; what neither computes nor ends is killed after this.
+# On a busy machine CPU time passes more slowly than wall time. A program that has not ended after this much wall time
+# is killed.
 WALL_PER_CPU_SECOND = 20.0
 GRACE_SECONDS = 5.0
 DIED = "!died"
@@ -26,7 +27,7 @@ _OUTCOME = re.compile(rf"{RETURNED}[0-9a-f]{{32}}|{RAISED}|{OUT_OF_TIME}")
 
 
 class Sandbox:
-    """One server in its confinement. Not for several threads at a time."""
+    """One server in its confinement. It must not be used by several threads at a time."""
 
     def __init__(self, confinement: Confinement) -> None:
         self.control, theirs = socket.socketpair()
@@ -36,7 +37,7 @@ class Sandbox:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=environment(confinement),
-            # Without a terminal that a program could type into.
+            # A new session has no terminal, into which a program could type.
             start_new_session=True,
         )
         theirs.close()
@@ -49,9 +50,10 @@ class Sandbox:
             raise _does_not_start(self.close(), confinement)
 
     def run(self, job: Job) -> tuple[str, ...] | None:
-        """An outcome for each input; None where the server itself is gone.
+        """An outcome for each input; None if the server itself has died.
 
-        A program that closes its channel, or fills it, and goes on would keep the next one waiting: its server ends.
+        If a program closes or fills its channel and goes on running, the server is ended, so that it does not delay the
+        next program.
         """
         seconds = job.program_seconds * WALL_PER_CPU_SECOND
         ours, theirs = socket.socketpair()
@@ -63,7 +65,7 @@ class Sandbox:
             finally:
                 theirs.close()
             ours.settimeout(seconds + GRACE_SECONDS)
-            # A program that ends before it has read its job is told apart by what it answers.
+            # A program that ends before it has read its job is recognised by its missing answer.
             with suppress(BrokenPipeError, ConnectionResetError):
                 ours.sendall(job.as_bytes())
             text = _read(ours, len(job.inputs) * LINE_BYTES, time.monotonic() + seconds + GRACE_SECONDS)
@@ -75,14 +77,14 @@ class Sandbox:
         return checked(text, len(job.inputs))
 
     def _is_free(self) -> bool:
-        """Whether the server has seen the program's end."""
+        """Whether the server reports that the program has ended."""
         self.control.settimeout(GRACE_SECONDS)
         with suppress(OSError):
             return self.control.recv(len(FREE)) == FREE
         return False
 
     def close(self) -> str:
-        """End the server and what runs in it. Returns what it wrote of its own troubles."""
+        """End the server and the program in it. Returns the server's error output."""
         self.control.close()
         self.process.kill()
         with self.process:
@@ -91,7 +93,7 @@ class Sandbox:
 
 
 def _read(channel: socket.socket, most: int, end: float) -> bytes:
-    """What comes until the other end closes, or has sent more than it may, or the time is over."""
+    """Read until the other end closes, has sent more than `most` bytes, or the time is over."""
     text = b""
     with suppress(OSError):
         while len(text) <= most and (left := end - time.monotonic()) > 0:
@@ -104,7 +106,7 @@ def _read(channel: socket.socket, most: int, end: float) -> bytes:
 
 
 def checked(text: bytes, count: int) -> tuple[str, ...]:
-    """As many outcomes as there are inputs. A program may have written anything: what is no outcome ends the list."""
+    """One outcome for each input. A program may write anything, so the first invalid line ends the list."""
     lines = text.decode("ascii", "replace").split("\n")[:-1][:count]
     valid = next((place for place, line in enumerate(lines) if not _OUTCOME.fullmatch(line)), len(lines))
     return (*lines[:valid], *[DIED] * (count - valid))
@@ -119,7 +121,7 @@ def _does_not_start(said: str, confinement: Confinement) -> ConfigError:
 
 
 class _Pool:
-    """Threads that own a sandbox each: bubblewrap ends its own with the thread that started it."""
+    """Threads that each own a sandbox, because bubblewrap ends its sandbox with the thread that started it."""
 
     def __init__(self, confinement: Confinement) -> None:
         self.confinement = confinement
@@ -127,7 +129,7 @@ class _Pool:
         self.local = threading.local()
 
     def run(self, job: Job, end: float) -> tuple[str, ...] | None:
-        """On this thread's sandbox; on a new one if that has died. None where the time was over before it began."""
+        """Run on this thread's sandbox, or on a new one if that has died. None if the time is over already."""
         if time.monotonic() > end:
             return None
         for _ in range(2):
@@ -143,15 +145,15 @@ class _Pool:
 
 @lru_cache(maxsize=4)
 def _pool(confinement: Confinement, _process: int) -> _Pool:
-    """This process's own: threads do not live on in a forked child."""
+    """One pool per process, because threads do not survive in a forked child."""
     return _Pool(confinement)
 
 
 def run_all(jobs: Sequence[Job], confinement: Confinement, seconds: float) -> list[tuple[str, ...] | None]:
-    """Each job's outcomes, one for each of its inputs; None for jobs that these seconds left no time to begin.
+    """Each job's outcomes, one for each of its inputs; None for a job that did not begin within `seconds`.
 
-    An outcome is `=` and a digest of what was returned, or `!` and how it failed. Raises ConfigError where this machine
-    has no sandbox of this kind.
+    An outcome is `=` with a digest of what was returned, or `!` with the kind of failure. Raises ConfigError if this
+    machine cannot run such a sandbox.
     """
     pool, end = _pool(confinement, os.getpid()), time.monotonic() + seconds
     return list(pool.threads.map(lambda job: pool.run(job, end), jobs))

@@ -1,7 +1,7 @@
-"""One job in the sandbox: a program called on inputs, fed with texts, or put to its tests; an outcome a line.
+"""Runs one job in the sandbox: calls a function, feeds a script, or runs tests; one line for each outcome.
 
-Runs inside the sandbox, with the standard library alone. The program shares this process: it can report about itself
-what it likes, and nothing else.
+Runs inside the sandbox, with only the standard library. The program shares this process, so it can report anything
+about itself, but it can do nothing else.
 """
 
 import ast
@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from restrain_openrlhf.machine.sandbox import outcome
 
-# What programs import most, so that a forked child has them.
+# Modules that programs import most often, loaded before the fork.
 PRELOADED = ("bisect", "cmath", "copy", "dataclasses", "datetime", "functools", "hashlib", "heapq", "itertools",
              "operator", "statistics", "string", "typing")  # fmt: skip
 for _module in PRELOADED:
@@ -30,18 +30,18 @@ for _module in PRELOADED:
 RETURNED, RAISED, OUT_OF_TIME = "=", "!raised", "!time"
 FUNCTIONS, SCRIPT = "program", "__main__"
 TICK_SECONDS = 0.05
-# A function none of whose first calls ends is taken never to end.
+# If so many first calls of a function run out of time, the others are not tried.
 ENDLESS = 3
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one child runs.
+    """What one child process runs.
 
-    `way` says what `inputs` are: the arguments of calls of `entry`, each a literal `([positional], {named})`; the one
-    text that a script reads; or the one text of tests, which may define `check(entry)`. `entry` is a function or
-    `Class.method`. Seconds are of CPU time, so that other work on the machine changes no outcome. `output_bytes` limits
-    what is printed, `memory_bytes` the address space.
+    `way` says what `inputs` are. For "calls" they are arguments of `entry`, each a literal `([positional], {named})`.
+    For "script" there is one, the text of standard input. For "tests" there is one, the source of tests, which may
+    define `check(entry)`. `entry` is a function or `Class.method`. Seconds are CPU time, so that other work on the
+    machine changes no outcome. `output_bytes` limits what is printed, and `memory_bytes` the address space.
     """
 
     source: str
@@ -55,7 +55,7 @@ class Job:
     ignore_order: bool = False
 
     def as_bytes(self) -> bytes:
-        """One line."""
+        """The job as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
@@ -64,14 +64,14 @@ class _OutOfTime(BaseException):
 
 
 def read_job(channel: int) -> Job:
-    """The line that waits in the channel."""
+    """The job from the channel, which has one line."""
     with os.fdopen(channel, "rb", closefd=False) as file:
         fields = json.loads(file.readline())
     return Job(**{**fields, "inputs": tuple(fields["inputs"])})
 
 
 def prepare_streams(job: Job) -> None:
-    """Standard input holds a script's text; what is printed goes to memory. Before the process is restricted."""
+    """Put a script's text on standard input and its output into memory, before the process is restricted."""
     feed, prints, errors = (os.memfd_create(name) for name in ("input", "output", "errors"))
     text = job.inputs[0] if job.way == "script" else ""
     os.write(feed, text.encode("utf-8", "replace"))
@@ -85,11 +85,11 @@ def prepare_streams(job: Job) -> None:
 
 
 def run(job: Job, channel: int) -> None:
-    """Run all inputs; each outcome is written as it comes, so that a program that dies loses only what follows."""
+    """Run all inputs. Each outcome is written at once, so a program that dies loses only later ones."""
     signal.signal(signal.SIGPROF, _expire)
-    # Waiting is no part of an answer.
+    # A program does not have to wait really.
     time.sleep = lambda seconds: None
-    # These are from `site`, which is not loaded.
+    # These are defined by the module `site`, which is not loaded.
     builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
     clock = _Clock(job)
     if job.way == "calls":
@@ -108,13 +108,13 @@ class _Clock:
         self.end = process_time() + job.program_seconds
 
     def outcome(self, act: Callable[[], str], seconds: float) -> str:
-        """A digest of what the act returns, or how it failed, within these seconds and the program's own."""
+        """A digest of what the act returns, or its kind of failure, within `seconds` and the program's own limit."""
         left = min(seconds, self.end - process_time())
         if left <= 0:
             return OUT_OF_TIME
         try:
             try:
-                # Again and again: a program may catch the first.
+                # The timer repeats, because a program may catch the first exception.
                 signal.setitimer(signal.ITIMER_PROF, left, TICK_SECONDS)
                 return RETURNED + outcome.digest(act())
             finally:
@@ -131,7 +131,7 @@ def _expire(_signal: int, _frame: object) -> None:
 
 
 def _calls(job: Job, clock: _Clock) -> Iterator[str]:
-    """Each call of the function, on arguments of its own; the same failure everywhere if the program does not load."""
+    """The outcome of each call. If the program does not load, each has the same failure."""
     space: dict[str, Any] = {}
     loaded = clock.outcome(lambda: str(space.update(_execute(job.source, FUNCTIONS))), job.program_seconds)
     if not loaded.startswith(RETURNED):
@@ -139,7 +139,7 @@ def _calls(job: Job, clock: _Clock) -> Iterator[str]:
         return
     seen: list[str] = []
     for text in job.inputs:
-        # What never ends is not waited for again and again.
+        # Do not wait again and again for a function that does not end.
         if seen == [OUT_OF_TIME] * ENDLESS:
             yield OUT_OF_TIME
         else:
@@ -148,7 +148,7 @@ def _calls(job: Job, clock: _Clock) -> Iterator[str]:
 
 
 def _execute(source: str, name: str) -> dict[str, Any]:
-    """The names of a module of this name, which it is while it runs: dataclasses look themselves up there."""
+    """Run a source as the module `name`, and return its names. Dataclasses look themselves up in sys.modules."""
     module = sys.modules[name] = types.ModuleType(name)
     random.seed(0)
     exec(compile(source, name, "exec"), module.__dict__)
@@ -156,7 +156,7 @@ def _execute(source: str, name: str) -> dict[str, Any]:
 
 
 def _call(job: Job, space: Mapping[str, Any], text: str) -> str:
-    """What a call returned; where that is None, what it printed and how it left its arguments."""
+    """What a call returned; for None, what it printed and what its arguments have become."""
     positional, named = ast.literal_eval(text)
     owner, _, method = job.entry.rpartition(".")
     function = getattr(space[owner](), method) if owner else space[method]
@@ -170,7 +170,7 @@ def _call(job: Job, space: Mapping[str, Any], text: str) -> str:
 
 
 def _script(job: Job) -> str:
-    """What a script printed; it may end by itself with status 0, and with threads that still run."""
+    """What a script printed. It may end by itself with status 0, and its other threads are waited for."""
     try:
         _execute(job.source, SCRIPT)
     except SystemExit as ending:
@@ -183,7 +183,7 @@ def _script(job: Job) -> str:
 
 
 def _tests(job: Job) -> str:
-    """`passed`, unless the tests raise."""
+    """`passed`; the tests raise if they fail."""
     space = _execute(job.source, FUNCTIONS)
     exec(compile(job.inputs[0], "tests", "exec"), space)
     if "check" in space and job.entry:

@@ -1,10 +1,10 @@
-"""The files that a program in the sandbox can read: the interpreter's and the system's libraries, and no other.
+"""Limits the files that a program in the sandbox can read to the libraries of the interpreter and the system.
 
-The kernel's Landlock holds this without namespaces and for every user, root included; it also keeps a program out of
-/proc, where environments of other processes are. Kernels before 5.13 lack it. Numbers and structures are of
+The kernel's Landlock does this without namespaces and for every user, root included. It also denies /proc, which has
+the environments of other processes. Kernels before 5.13 lack it. Numbers and structures are from
 /usr/include/linux/landlock.h.
 
-Runs inside the sandbox, with the standard library alone.
+Runs inside the sandbox, with only the standard library.
 """
 
 import ctypes
@@ -12,18 +12,18 @@ import os
 import struct
 import sys
 
-# Where the interpreter's own libraries may lie.
+# Where the interpreter's libraries may be.
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/local/lib")
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 PATH_BENEATH = 1
-# LANDLOCK_ACCESS_FS_EXECUTE to MAKE_SYM, all that its first version knows; of them READ_FILE, and READ_DIR for folders.
+# All rights of Landlock's first version, LANDLOCK_ACCESS_FS_EXECUTE to MAKE_SYM; and the two that are granted.
 HANDLED, READ_FILE, READ_DIR = (1 << 13) - 1, 1 << 2, 1 << 3
 RULE = struct.Struct("=Qi")
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def readable_libraries() -> int | None:
-    """The descriptor of a set of rules, for `read_no_others`; None where the kernel has no Landlock."""
+    """The descriptor of a set of rules for `read_no_others`; None if the kernel has no Landlock."""
     rules: int = LIBC.syscall(CREATE_RULESET, struct.pack("Q", HANDLED), 8, 0)
     if rules < 0:
         return None
@@ -37,7 +37,7 @@ def readable_libraries() -> int | None:
 
 
 def read_no_others(rules: int | None) -> None:
-    """For the rest of this process's life. It must have given up new privileges before."""
+    """Apply the rules to this process for the rest of its life. PR_SET_NO_NEW_PRIVS must have been set before."""
     if rules is not None:
         _done(LIBC.syscall(RESTRICT_SELF, rules, 0))
         os.close(rules)

@@ -1,10 +1,10 @@
-"""The process in the sandbox: forks a child for each program, ends it in time, and never reads a program itself.
+"""The server in the sandbox, which forks a child for each program and ends it in time. It never reads a program.
 
-Its standard input is a socket. Each message on it is a number of seconds with one descriptor: the program's own
-channel. The child reads its job from there and answers there; the server closes it unread, so that nothing of one
-program is in the memory of the next. It keeps no file open that a program could use.
+Its standard input is a socket. Each message there is a number of seconds with one descriptor, the program's own
+channel. The child reads its job from the channel and answers there. The server closes the channel unread, so that
+nothing of one program is in the memory of the next, and keeps no file open that a program could use.
 
-Runs inside the sandbox, with the standard library alone.
+Runs inside the sandbox, with only the standard library.
 """
 
 import gc
@@ -22,15 +22,15 @@ from restrain_openrlhf.machine.sandbox import program
 from restrain_openrlhf.machine.sandbox.readable_files import readable_libraries
 from restrain_openrlhf.machine.sandbox.system_calls import encoded, restrict_this_process
 
-# What the server sends: that it serves, and after each program that it is free again.
+# What the server sends: READY once it serves, and FREE after each program.
 READY, FREE = b"ready", b"."
 SECONDS = struct.Struct("d")
-# A program that uses less than this share of one core for so long is blocked, also where the machine is busy.
+# A program that uses less than this share of one core for so long is blocked, even if the machine is busy.
 PATIENCE_SECONDS, IDLE_SHARE = 2.0, 0.002
 
 
 def main() -> None:
-    """Say that it is ready, then serve until the other end closes."""
+    """Report ready, then serve until the other end closes."""
     sys.path[:] = [folder for folder in sys.path if not os.path.isdir(os.path.join(folder, "restrain_openrlhf"))]
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     control = socket.socket(fileno=0)
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _serve(control: socket.socket, rules: int | None, channel: int, seconds: float) -> None:
-    """One program, killed where it does not end in time."""
+    """Run one program, and kill it if it does not end in time."""
     child = os.fork()
     if not child:
         _run(control, rules, channel)
@@ -60,9 +60,9 @@ def _serve(control: socket.socket, rules: int | None, channel: int, seconds: flo
 
 
 def _ends(child: int, end: float) -> bool:
-    """Wait. False where the time is over, or the child computes nothing: it waits for what will not come."""
+    """Wait for the child's end. False if the time is over, or the child is blocked and computes nothing."""
     before = -1.0
-    # The kernel's name for the clock of another process's CPU time: clock_getcpuclockid(3).
+    # The id of the clock of another process's CPU time, as clock_getcpuclockid(3) makes it.
     clock = (~child << 3) | 2
     while time.monotonic() < end and time.clock_gettime(clock) > before:
         before = time.clock_gettime(clock) + IDLE_SHARE * PATIENCE_SECONDS
@@ -72,7 +72,7 @@ def _ends(child: int, end: float) -> bool:
 
 
 def _run(control: socket.socket, rules: int | None, channel: int) -> None:
-    """The child: reads its job, gives up what it could do harm with, runs the program, and never returns."""
+    """In the child, read the job, give up all rights that could do harm, and run the program. Never returns."""
     with suppress(BaseException):
         control.detach()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
@@ -85,8 +85,8 @@ def _run(control: socket.socket, rules: int | None, channel: int) -> None:
 
 
 def _limit(job: program.Job) -> None:
-    """The soft limits are the hard ones: the program cannot raise them."""
-    # A loop inside the interpreter's own C code sees no timer; this ends it.
+    """Set soft and hard limits to the same values, so that the program cannot raise them."""
+    # This ends a loop inside the interpreter's C code, which no timer interrupts.
     seconds = int(job.program_seconds) + 1
     limits = {
         resource.RLIMIT_AS: job.memory_bytes,
@@ -100,7 +100,7 @@ def _limit(job: program.Job) -> None:
 
 
 def _try_the_filter(rules: int | None) -> None:
-    """Raises OSError where the kernel takes no filter: no program must run without one."""
+    """End if the kernel does not accept the filter, without which no program may run."""
     encoded(platform.machine())
     child = os.fork()
     if not child:

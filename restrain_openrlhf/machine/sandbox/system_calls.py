@@ -1,10 +1,10 @@
-"""The system calls that a program in the sandbox may make: the kernel refuses all others for the rest of its life.
+"""Limits the system calls of a program in the sandbox: the kernel refuses all others for the rest of its life.
 
 A program may compute, read files and start threads. It may not start processes, open sockets, write or remove files,
-send signals, look into another process, or change a namespace. This filter holds under every user, root included, and
-inside any container; the program cannot take it off.
+send signals, inspect another process, or change a namespace. The filter holds for every user, root included, and inside
+any container, and the program cannot remove it.
 
-Runs inside the sandbox, with the standard library alone.
+Runs inside the sandbox, with only the standard library.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from typing import Any
 
 from restrain_openrlhf.machine.sandbox.readable_files import read_no_others
 
-# The numbers of Linux: /usr/include/asm/unistd_64.h (x86_64) and /usr/include/asm-generic/unistd.h (aarch64).
+# Linux's numbers, from /usr/include/asm/unistd_64.h (x86_64) and /usr/include/asm-generic/unistd.h (aarch64).
 X86_64 = {
     "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mmap": 9,
     "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15,
@@ -47,10 +47,10 @@ MACHINES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}
 GUARDED = ("clone", "fcntl", "ioctl", "openat", "prlimit64", "clone3")
 
 CLONE_THREAD = 0x10000
-# F_DUPFD to F_SETFL and F_DUPFD_CLOEXEC: without F_SETOWN and F_SETSIG, which send signals.
+# F_DUPFD to F_SETFL, and F_DUPFD_CLOEXEC. F_SETOWN and F_SETSIG are left out, because they send signals.
 DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 1030)
-# Whether it is a terminal and how large, how much waits to be read, and whether it is closed at exec or blocks: without
-# TIOCSTI, which types into a terminal.
+# ioctl: whether a file is a terminal and how large, how much waits to be read, and whether it is closed at exec or
+# blocks. TIOCSTI is left out, because it types into a terminal.
 DEVICE_COMMANDS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, and the bit of O_TMPFILE.
 WRITING = 0o1 | 0o2 | 0o100 | 0o1000 | 0o2000 | 0o20000000
@@ -70,9 +70,9 @@ class _Filter(ctypes.Structure):
 
 
 def restrict_this_process(rules: int | None) -> None:
-    """From here on the kernel refuses all other system calls, and other files than the `rules` of readable_files.py.
+    """From now on the kernel refuses other system calls, and files that the `rules` of readable_files.py do not allow.
 
-    The process ends with the one that forked it. Raises OSError where the kernel has no such filters.
+    The process also ends with the one that forked it. Raises OSError if the kernel has no such filters.
     """
     code = encoded(platform.machine())
     program = _Filter(len(code) // INSTRUCTION.size, code)
@@ -89,12 +89,12 @@ def _control_this_process(option: int, value: int, argument: Any) -> None:
 
 @lru_cache
 def encoded(machine: str) -> bytes:
-    """The filter as the kernel reads it; a server asks once, before it forks. Raises OSError as `instructions`."""
+    """The filter in the kernel's format, cached before a server forks. Raises OSError as `instructions` does."""
     return b"".join(INSTRUCTION.pack(*instruction) for instruction in instructions(machine))
 
 
 def instructions(machine: str) -> list[Instruction]:
-    """The filter for a machine. Raises OSError for a machine whose numbers are not on record."""
+    """The filter for a machine type. Raises OSError for one whose system calls are not listed here."""
     if machine not in MACHINES:
         raise OSError(errno.ENOSYS, f"the system calls of {machine} are not known (known: {', '.join(MACHINES)})")
     architecture, numbers = MACHINES[machine]
@@ -111,13 +111,13 @@ def instructions(machine: str) -> list[Instruction]:
 
 
 def _guarded(name: str) -> list[Instruction]:
-    """What a system call's arguments must be."""
+    """The test of a guarded system call's arguments."""
     allow, refuse = (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE | errno.EPERM)
     match name:
         case "clone":
             return [(LOAD, 0, 0, _argument(0)), (ANY_BIT, 0, 1, CLONE_THREAD), allow, refuse]
         case "clone3":
-            # Its flags lie in memory that a filter cannot read; without it the C library calls clone.
+            # The flags of clone3 are in memory that a filter cannot read. Without clone3 the C library calls clone.
             return [(RETURN, 0, 0, REFUSE | errno.ENOSYS)]
         case "openat":
             return [(LOAD, 0, 0, _argument(2)), (ANY_BIT, 0, 1, WRITING), refuse, allow]
@@ -130,5 +130,5 @@ def _guarded(name: str) -> list[Instruction]:
 
 
 def _argument(place: int) -> int:
-    """Where the low half of an argument lies in what the kernel hands a filter."""
+    """The offset of an argument's low half in the data that the kernel hands to a filter."""
     return ARGUMENTS_AT + 8 * place
