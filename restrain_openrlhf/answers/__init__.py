@@ -1,4 +1,4 @@
-"""From a response's text to classes of equal answers, by the kind of answer that the prompts have."""
+"""Reads answers from responses and sorts them into classes of equal answers, by the kind of answer."""
 
 from restrain_openrlhf.answers import kinds  # noqa: F401  (each file in it registers its kind)
 from restrain_openrlhf.answers.extract import extract

@@ -1,4 +1,4 @@
-"""An answer in one notation: without spacing, fonts, units, currency and thousands separators, letters as in LaTeX."""
+"""Writes an answer in one notation: LaTeX letters; no spacing, fonts, units, currency or thousands separators."""
 
 import re
 
@@ -42,26 +42,26 @@ _REPLACEMENTS = (
     (re.compile("∠"), r"\\angle "),
     (re.compile("△"), r"\\triangle "),
 )
-# Text in a formula, with the exponent that makes a unit of area or volume of it.
+# Text in a formula, with an exponent that makes it a unit of area or volume.
 _TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}(\s*\^\s*\{?[23]\}?)?")
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _UNIT_AND = re.compile(r"([A-Za-z]+)\s+(and|or)")
 _EMPTY_ITEM = re.compile(r",\s*,")
 _TIME_OF_DAY = re.compile(r"[ap]\.?\s*m\.?", re.IGNORECASE)
 _CURRENCY = re.compile(r"^(?:\\?\$|Rs\.?|USD|EUR|[€£¥₹])\s*(?=[-\d.])")
-# A number followed by words, the first of three letters or more, or sq: the words are its unit.
+# A number and its unit: words, the first of which has three letters or more, or is sq.
 _UNIT = re.compile(
     r"^(?P<number>[-+]?\s*(?:\d[\d.,/]*|\.\d+))\s*(?:[A-Za-z]{3,}|sq)(?:[A-Za-z\s./-]*[A-Za-z])?(?:\s*\^\s*\{?\d\}?)?$"
 )
 # Commas between groups, the first group without a leading zero; (12,102) stays a pair.
 _BY_COMMA = re.compile(r"(?<![\d.,(\[])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,)\]])")
-# LaTeX's own comma that is no separator of items: 12{,}345, 12,\!345.
+# A comma that LaTeX marks as no separator of items: 12{,}345, 12,\!345.
 _BY_BRACED_COMMA = re.compile(r"(?<=\d)\s*(?:\{\s*,\s*\}|,\\!|\\!,)\s*(?=\d{3}(?!\d))")
 # Spaces between groups; another group of digits, or a fraction bar as in 3 125/1000, makes it several numbers.
 _GAP = r"(?:[ ~\u00a0\u2000-\u200a\u202f]|\\[,;: ])+"
 _BY_SPACE = re.compile(rf"(?<![\w.^])(?:(?<!\d,)|(?!\d{{3}}))[1-9]\d{{0,2}}(?:{_GAP}\d{{3}})+(?!(?:{_GAP})?[\d/])")
 _DECIMALS_BY_SPACE = re.compile(rf"(?<!\d)\d+\.\d{{3}}(?:{_GAP}\d{{3}})+(?!(?:{_GAP})?\d)")
-# After these a digit or two stand for themselves: \log_2 100, x^2 100, \frac 3 100.
+# After these, the next digit is an argument and not part of a longer number: \log_2 100, x^2 100, \frac 3 100.
 _TAKES_DIGIT = re.compile(r"(?:[_^]|\\(?:[cdt]?frac|[dt]?binom|sqrt))\s*$")
 # Letters outside ASCII: Greek ones, and digits above and below the line.
 _NAMES = (
@@ -76,10 +76,10 @@ _RUN_BELOW, _RUN_ABOVE = re.compile("[₀-₉]+"), re.compile("[⁰¹²³⁴-⁹
 
 
 def clean(answer: str) -> str:
-    """The answer in one notation; what is text stays text."""
+    """The answer in one notation. Text in it stays text."""
     text = answer.strip().strip("$").strip()
     if "\\begin" not in text:
-        # Escaped once too often, as after a round through JSON.
+        # Backslashes are doubled, as after a round trip through JSON.
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", lambda _found: "\\", text)
     text = re.sub(r"^\\[(\[]\s*|\s*\\[)\]]$", "", text)
     if _TRIGONOMETRIC.search(text):
@@ -97,7 +97,7 @@ def clean(answer: str) -> str:
 
 
 def _unwrap(found: re.Match[str]) -> str:
-    """Text inside a formula: a conjunction separates, what follows a value is a unit, all else stays as words."""
+    """Replace text in a formula: a conjunction by a separator, a unit after a value by a space; keep other words."""
     words = found[1].strip()
     before = found.string[: found.start()].rstrip()
     follows_value = bool(before) and before[-1] in "0123456789})]!"
@@ -113,14 +113,14 @@ def _unwrap(found: re.Match[str]) -> str:
 
 
 def _without_unit(words: str, after: str) -> str:
-    """`cm and` as `and` where what comes `after` is in the same unit: 5 hours and 30 minutes are no list."""
+    """`cm and` as `and` if the text `after` it has the same unit; 5 hours and 30 minutes are no list."""
     found = _UNIT_AND.fullmatch(words)
     same = found and {text.strip() for text, _exponent in _TEXT.findall(after)} == {found[1]}
     return found[2] if found and same else words
 
 
 def _join_spaces(text: str) -> str:
-    r"""`12 345`, `12\,345` and `0.123 456` as one number, where nothing before the digits takes them for its own."""
+    r"""Join `12 345`, `12\,345` and `0.123 456`, unless the first digits are an argument of what stands before them."""
     text = _BY_SPACE.sub(lambda found: _joined(found, text), text)
     return _DECIMALS_BY_SPACE.sub(lambda found: re.sub(_GAP, "", found[0]), text)
 
@@ -131,7 +131,7 @@ def _joined(found: re.Match[str], text: str) -> str:
 
 
 def _plain_letters(text: str) -> str:
-    r"""`αx₁²` as `\alpha x_{1}^{2}`."""
+    r"""Write Greek letters, subscripts and superscripts as LaTeX: `αx₁²` becomes `\alpha x_{1}^{2}`."""
     if text.isascii():
         return text
     text = _RUN_BELOW.sub(lambda run: f"_{{{run[0].translate(_BELOW)}}}", text.translate(_TABLE))

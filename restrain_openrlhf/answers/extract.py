@@ -1,11 +1,11 @@
-"""The final answer of a response: the last box, else an announced answer, else the last formula, choice or number."""
+"""Finds the final answer of a response: its last box, else an announced answer, formula, choice or number."""
 
 import re
 from dataclasses import dataclass
 
 from restrain_openrlhf.answers.plain_text import is_statement, prose_of
 
-# Part of every reference artifact's provenance: raise it when extraction or keys change.
+# Stored with every reference file; raise it when extraction or keys change.
 EXTRACTOR_VERSION = "4"
 
 _PHRASE = re.compile(
@@ -17,18 +17,18 @@ _LETTER_FIRST = re.compile(rf"^{_LETTER}(?=$|[.,:;)]|\s+(?:because|since|as|is|\
 _LETTER_ANYWHERE = re.compile(r"(?<![A-Za-z])\(([A-J])\)|^([A-J])(?=\.?$|\.\s)")
 _NUMBER = re.compile(r"(?<![A-Za-z\d])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
 _IS = re.compile(r"\b(?:is|are|equals)\s*:?\s+(?=[^\s])|=\s*")
-# Templates' own words after the end of the answer.
+# Marks that chat templates put after the end of an answer.
 _CHAT_MARK = re.compile(r"<\|[a-z_]+\|>.*", re.DOTALL)
 _END_MARKS = re.compile(r"(?:<\|[a-z_]+\|>\s*)+\Z")
 _BOILERPLATE = re.compile(r"\s*I hope it is correct\.?.*", re.DOTALL | re.IGNORECASE)
-# Row breaks and escaped braces are matched first, so that they are passed over. The bound on the backslashes before a
-# box keeps a long run of them quick.
+# Row breaks and escaped braces are matched, so that they are skipped. The bound on backslashes before a box keeps long
+# runs of them fast.
 _MARK = re.compile(r"\\{1,8}(?:boxed|fbox)\s*\{|\\\\|\\[{}]|[{}]")
-# `\boxed 5` stands for a box around one token.
+# `\boxed 5` is a box around one token.
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
-# Between boxes that belong together: commas, "and", spacing, ends and starts of formulas.
+# What may stand between boxes that belong together: commas, "and", spacing, ends and starts of formulas.
 _JOINT = re.compile(r"(?:[\s,;$]|\\quad|\\qquad|\\[()\[\]]|\\text\s*\{\s*(?:and|or)\s*\}|\band\b|\bor\b)*")
-# An answer in words stands at the end; a bounded look keeps the search quick on any text.
+# Answers in words are searched only near the end (in characters), which keeps the search fast on any text.
 TAIL = 1500
 WINDOW = 20_000
 SHORT = 60
@@ -37,7 +37,7 @@ MAX_ANSWER = 2000
 
 
 def extract(response: str) -> str | None:
-    """The final answer as written, without what surrounds it; None where there is none. Total on any text."""
+    """The final answer as written, without its surroundings; None if there is none. Accepts any text."""
     boxed = last_boxes(response)
     found = boxed if boxed is not None else _in_words(response)
     answer = _trim(found or "")
@@ -65,13 +65,13 @@ def _in_words(response: str) -> str | None:
 
 
 def _end_of(response: str) -> str:
-    """The last part without the marks after it; where it begins within a block of code, with the block's fence."""
+    """The last part without end marks. If it begins within a block of code, a fence is put before it."""
     fence = "```code\n" if response[:-WINDOW].count("```") % 2 else ""
     return fence + response[-WINDOW:-END] + _END_MARKS.sub("", response[-END:])
 
 
 def _announced(rest: str) -> str | None:
-    """What follows "the answer is": one letter, one formula, or the sentence's rest without the words before it."""
+    """The answer in the text after "the answer is": a letter, formulas, or the rest of the sentence."""
     rest = _BOILERPLATE.sub("", rest).strip()
     formula = _FORMULA.match(rest)
     line = rest.split("\n")[0].strip()
@@ -86,7 +86,7 @@ def _announced(rest: str) -> str | None:
 
 
 def _after_is(sentence: str) -> str:
-    """ "the largest n is 34" as "34"; a short answer as it stands."""
+    """ "the largest n is 34" as "34"; a short answer is unchanged."""
     parts = _IS.split(sentence)
     if is_statement(sentence):
         return sentence
@@ -95,7 +95,7 @@ def _after_is(sentence: str) -> str:
 
 
 def _formulas_in(line: str) -> str | None:
-    """Several formulas of one announcement, `$1$ and $2$`, as one list."""
+    """Several formulas of one announcement, such as `$1$ and $2$`, as one list; None for any other line."""
     found = [_group(match) for match in _FORMULA.finditer(line)]
     between = _FORMULA.sub("", line)
     return ", ".join(found) if len(found) > 1 and re.fullmatch(r"(?:[\s,.;]|and|or)*", between) else None
@@ -112,7 +112,7 @@ def _choice(tail: str) -> str | None:
 
 
 def _last_value(tail: str) -> str | None:
-    """A short response is its own answer if it has a digit; else the last number of the last line."""
+    """A short response without letters that has a digit, or else the last number of the last line."""
     if len(tail) <= SHORT and "\n" not in tail and re.fullmatch(r"[^a-zA-Z]*\d[^a-zA-Z]*", tail):
         return tail
     numbers = _NUMBER.findall(tail.rsplit("\n", 1)[-1])
@@ -121,7 +121,7 @@ def _last_value(tail: str) -> str | None:
 
 @dataclass(frozen=True)
 class Box:
-    """What stands in a box, and from where to where the box reaches in the text."""
+    """The content of a box, and where the box starts and ends in the text."""
 
     content: str
     start: int
@@ -129,7 +129,7 @@ class Box:
 
 
 def last_boxes(text: str) -> str | None:
-    """The content of the last box, joined by commas with boxes right before it; None without a box that closes."""
+    """The content of the last box, joined by commas with boxes right before it; None without a closed box."""
     boxes, opened = _outer_boxes(text)
     if not boxes:
         bare = _BARE_BOX.findall(text)
@@ -144,7 +144,7 @@ def last_boxes(text: str) -> str | None:
 
 
 def _outer_boxes(text: str) -> tuple[list[Box], bool]:
-    """Boxes that close and stand in no other such box, in order, and whether any box was opened; one pass."""
+    """Closed boxes that are in no other closed box, in order, and whether any box was opened. It takes one pass."""
     closed: list[Box] = []
     open_braces: list[re.Match[str]] = []
     opened = False

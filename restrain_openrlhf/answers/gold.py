@@ -1,4 +1,4 @@
-"""The one grader: what counts as right, as lenient as Qwen2.5-Math's grader; never used to vote."""
+"""The only grader of mathematics, as lenient as Qwen2.5-Math's. It is never used to vote."""
 
 import re
 from functools import lru_cache
@@ -10,16 +10,16 @@ from restrain_openrlhf.answers.relations import assignment
 from restrain_openrlhf.answers.structure import bracketed, split_top_level, with_commas
 from restrain_openrlhf.answers.value import CONTEXT, Value, real_number
 
-# Raised when extraction or equality in evaluation changes; results say by which they were made.
+# Raise it when extraction or equality in evaluation changes. Results record the version that made them.
 GRADER_VERSION = "1"
 RELATIVE_TOLERANCE = 1e-4
 MATRIX = re.compile(r"\\begin\{[pb]matrix\}(.*?)\\end\{[pb]matrix\}", re.S)
 
 
-# Steps visit the same prompts again, and rollouts repeat answers.
+# Cached, because steps visit prompts again and rollouts repeat answers.
 @lru_cache(maxsize=1 << 18)
 def is_right(answer: str | None, gold: str) -> bool:
-    """The one rule behind every accuracy and every gold reward: right by any of RULES (docs/concepts/answers.md).
+    """Whether an answer is right by any of RULES, for every accuracy and gold reward (docs/concepts/answers.md).
 
     A missing answer is wrong.
     """
@@ -27,18 +27,18 @@ def is_right(answer: str | None, gold: str) -> bool:
 
 
 def same_key(prediction: str, reference: str) -> bool:
-    """Equal by the vote's own key."""
+    """Whether both have the same key, as in a vote."""
     return canonical_key(prediction) == canonical_key(reference)
 
 
 def same_choice(prediction: str, reference: str) -> bool:
-    """The reference is one letter A to E, and the prediction's last such letter is it."""
+    """Whether the reference is one letter A to E, and the prediction's last such letter is the same."""
     letters = re.findall(r"\b([A-E])\b", prediction.upper())
     return bool(re.fullmatch(r"[A-E]", reference.strip())) and letters[-1:] == [reference.strip()]
 
 
 def close_numbers(prediction: str, reference: str) -> bool:
-    """Numbers within a relative tolerance of 1e-4, the reference also taken a hundredfold or as per cent."""
+    """Whether numbers agree to a relative 1e-4, where the reference may also be multiplied or divided by 100."""
     one, other = _number(prediction), _number(reference)
     if one is None or other is None:
         return False
@@ -46,7 +46,7 @@ def close_numbers(prediction: str, reference: str) -> bool:
 
 
 def close_items(prediction: str, reference: str) -> bool:
-    """Lists, tuples, intervals, sets and matrices, right item by item; the kind of bracket may differ."""
+    """Whether lists, tuples, intervals, sets or matrices agree item by item; the kind of bracket may differ."""
     one, other = _items(prediction), _items(reference)
     if one is None or other is None or len(one) != len(other):
         return False
@@ -70,7 +70,7 @@ def _items(answer: str) -> list[str] | None:
 
 
 def _number(answer: str) -> Value | None:
-    """A real number, the value of an assignment taken for it; one of two signs is no number."""
+    """The real number, or that of an assignment's value; None for anything else, such as ±2."""
     text = with_commas(clean(answer))
     named = assignment(text)
     value_text = named.value if named else text

@@ -1,4 +1,4 @@
-"""Keys of inequalities: intervals and rays of one variable, else a difference up to a positive scale."""
+"""Keys of inequalities: intervals and rays of one variable, or else a difference up to a positive factor."""
 
 import re
 
@@ -23,7 +23,7 @@ _RIGHT_RAY = re.compile(r"(?:tuple|half \[\)) value (?P<bound>\S+) 0, \+infinity
 
 
 def inequality_key(sides: list[str], signs: list[str]) -> str | None:
-    """One variable between bounds is an interval; other inequalities are equal up to a positive scale."""
+    """The key of an inequality: an interval for one variable between bounds, or else that of its difference."""
     if signs[0] in MIRRORED:
         sides, signs = sides[::-1], [MIRRORED.get(sign, "") for sign in reversed(signs)]
     if not all(sign in LESS for sign in signs):
@@ -48,7 +48,7 @@ def _interval_key(low: str, low_open: bool, high: str, high_open: bool) -> str:
 
 
 def _one_sided(left: str, right: str, strict: bool) -> str | None:
-    """left < right: linear in one variable, it is a ray; otherwise compared as left − right up to a positive scale."""
+    """The key of left < right: a ray if it is linear in one variable, or else left − right up to a positive factor."""
     found = difference(left, right)
     heights = [_real(value) for value in found or ()]
     if not heights or None in heights:
@@ -63,13 +63,13 @@ def _one_sided(left: str, right: str, strict: bool) -> str | None:
 
 
 def _real(value: Value) -> Value | None:
-    """The value as a real number; None if it has an imaginary part, for then there is no order."""
+    """The value as a real number; None for a complex one, which has no order."""
     number = CONTEXT.mpc(inexact(value))
     return None if number.imag else number.real
 
 
 def _ray(heights: list[Value], name: str, strict: bool) -> str | None:
-    """Where a x + b < 0, by its values at the three points; None where they are not on a line."""
+    """The ray where a x + b < 0, from its values at the three points; None if these are not on a line."""
     points = [inexact(at_point(name, index)) for index in range(len(heights))]
     slope = (heights[1] - heights[0]) / (points[1] - points[0])
     on_line = heights[0] + slope * (points[2] - points[0])
@@ -82,13 +82,13 @@ def _ray(heights: list[Value], name: str, strict: bool) -> str | None:
 
 
 def difference(left: str, right: str) -> tuple[Value, ...] | None:
-    """left − right at the fixed points; None where it is no expression, or has no variable to tell points apart."""
+    """left − right at the fixed points; None if it is no expression or has no variable."""
     found = values_of(f"({left})-({right})")
     return found if found and len(found) > 1 else None
 
 
 def are_disjoint_rays(keys: list[str]) -> bool:
-    """Whether the keys are of x < a and x > b, in any order, with a no greater than b."""
+    """Whether the keys are those of x < a and x > b, in any order, with a ≤ b."""
     left, right = ([found for key in keys if (found := ray.fullmatch(key))] for ray in (_LEFT_RAY, _RIGHT_RAY))
     if len(keys) != 2 or not left or not right:  # noqa: PLR2004 - one of each
         return False

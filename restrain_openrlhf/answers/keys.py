@@ -1,4 +1,4 @@
-"""A canonical key for an answer: two answers are equal if and only if their keys are (docs/concepts/answers.md)."""
+"""The canonical key of an answer: answers are equal if and only if their keys are (docs/concepts/answers.md)."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _BASE = re.compile(r"(\d+)\s*_\s*\{?(\d+)\}?")
 
 @lru_cache(maxsize=100_000)
 def canonical_key(answer: str) -> str:
-    """The key of one answer as a model wrote it: the same in every process and run."""
+    """The key of an answer as a model wrote it, the same in every process and run."""
     if len(answer) > MAX_LENGTH or is_statement(answer):
         return _text_key(answer)
     text = clean(answer)
@@ -36,7 +36,7 @@ def classes(answers: Sequence[str | None]) -> list[int | None]:
 
 
 def _key(text: str, depth: int) -> str:
-    """The key of a cleaned text, the first of the forms below that it has; every text has a key as text."""
+    """The key of a cleaned text, by the first of FORMS that applies; a text with none of them gets a text key."""
     text = unwrap_braces(text.strip())
     if depth > MAX_NESTING:
         return _text_key(text)
@@ -44,7 +44,8 @@ def _key(text: str, depth: int) -> str:
         key = form(text, lambda part: _key(part, depth + 1))
         if key is not None:
             return key
-    # An answer, or one side of an equation; parts deeper inside are not worth latex2sympy2's process's time.
+    # latex2sympy2 is asked only for a whole answer or one side of an equation, because deeper parts would take too
+    # long.
     return (residual_key(text) if depth <= 1 else None) or _text_key(text)
 
 
@@ -59,7 +60,7 @@ def _based_number(text: str, _key_of: KeyOf) -> str | None:
 
 
 def _cases(text: str, key_of: KeyOf) -> str | None:
-    """Equations one below the other are a list; the branches of a function are compared as text."""
+    """Equations one below the other are a list. The branches of a function are compared as text."""
     found = _CASES.fullmatch(text)
     rows = [row for row in found["rows"].split(r"\\") if row.strip()] if found else []
     return key_of(", ".join(rows)) if rows and all("=" in row and "&" not in row for row in rows) else None
@@ -70,7 +71,7 @@ def _list(text: str, key_of: KeyOf) -> str | None:
 
 
 def _plus_minus_keys(text: str) -> list[str] | None:
-    """Those of the two numbers that one with a plus-minus sign stands for."""
+    """The keys of the two numbers that a number with ± stands for; None for any other text."""
     if not re.search(r"\\(?:pm|mp)(?![a-zA-Z])", text):
         return None
     named = assignment(text)
@@ -84,7 +85,7 @@ def _plus_minus(text: str, _key_of: KeyOf) -> str | None:
 
 
 def _brackets(text: str, key_of: KeyOf) -> str | None:
-    """Tuples and intervals keep their order and their kind of bracket; sets are lists; one item is just itself."""
+    """The key of a tuple or interval, which keeps its order and kind of bracket. Sets are lists."""
     found = bracketed(text)
     if found is None:
         return None
@@ -99,7 +100,7 @@ def _brackets(text: str, key_of: KeyOf) -> str | None:
 
 
 def _are_tuples(found: Bracketed, items: list[str]) -> bool:
-    """`[(1,2),(3,4)]` is a list, for the bounds of an interval are no tuples."""
+    """Whether it is a list of tuples, such as `[(1,2),(3,4)]`: the bounds of an interval are no tuples."""
     insides = [bracketed(item.strip()) for item in items]
     return found.opening + found.closing == "[]" and all(
         inside and inside.opening == "(" and len(split_top_level(inside.inside, (",",))) > 1 for inside in insides
@@ -147,7 +148,7 @@ FORMS = (
 
 
 def _text_key(text: str) -> str:
-    """Words: without case, wrappers and repeated spaces. Anything else keeps its case and loses its spaces."""
+    """The key as text. Words are compared without case, wrappers and repeated spaces; other text without spaces."""
     bare = text.strip(" $().,`'\"")
     if re.fullmatch(r"[A-Za-z][A-Za-z\s,.'-]*[!?]*", bare):
         return "words " + " ".join(bare.rstrip("!?").casefold().split())

@@ -1,6 +1,6 @@
-"""What only names the value on the other side of a sign: names, lengths, angles, and quotients and functions of such.
+"""Recognises labels: sides of an equation that only name the other side's value, such as names and lengths.
 
-How much a label may be dropped depends on what else its equation could say; docs/concepts/answers.md has the policy.
+Whether a label may be dropped depends on what else its equation could mean. docs/concepts/answers.md has the policy.
 """
 
 import re
@@ -10,15 +10,15 @@ from restrain_openrlhf.answers.parser import CALLED, DECORATIONS, FUNCTIONS, WOR
 from restrain_openrlhf.answers.structure import bracketed, split_top_level, unwrap_braces
 from restrain_openrlhf.answers.value import CONSTANTS, values_of
 
-# Longer ones are no labels, and hostile nesting ends early.
+# Longer or deeper texts are no labels, which limits hostile texts.
 MAX_LENGTH = 200
 MAX_NESTING = 6
-# A longer left side is a sentence or a statement that ends in an equation.
+# A left side with more words is a sentence or statement that ends in an equation.
 MAX_WORDS = 6
 
 
 class Label(Enum):
-    """What a left side is, by which right sides it may be dropped before."""
+    """The sorts of left sides, by the right sides before which they may be dropped."""
 
     NAME = "x, AB, f(x), (p,q): before anything"
     FIGURE = "|XY|, angle ABC, [ABC]: before what names no points itself"
@@ -42,7 +42,7 @@ _FIGURE = re.compile(
 )
 _FIGURES = re.compile(r"[A-Z]|\\(?:angle|triangle)")
 _CALL = re.compile(rf"\{{?(?P<name>\\?[a-zA-Z]+)\}}?'*{_SUBSCRIPT}(?:\^\{{?-1\}}?)?\s*(?P<arguments>[(\[].*[)\]])")
-# These are called with anything; any other name, such as the x of x(x+1), only with a value.
+# Functions that may have any argument. Another name is a function only of a value, unlike the x of x(x+1).
 _CALLED = (*CALLED, "P", "Pr", r"\Pr", "E", "Var", "Cov", "Area", "Volume")
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])\s*(?P<argument>.+)")
 _OPERATOR = re.compile(
@@ -57,18 +57,18 @@ _DERIVATIVE = re.compile(r"\\frac\s*\{\s*d\s*([a-zA-Z])\s*\}\s*\{\s*d\s*[a-zA-Z]
 _MATRIX_POWER = re.compile(r"[A-Z]\s*\^\s*(?:\{[^{}]*\}|\w)")
 _SUBSCRIPTS = re.compile(r"_(?:\{(?:[^{}]|\{[^{}]*\})*\}|\w)")
 _INFINITE = re.compile(r"[-+]?\s*\\infty")
-# What is no expression but a constant: a matrix, in brackets or not.
+# A matrix, in brackets or not, which is a constant but not an expression.
 _MATRIX = re.compile(r"[(\[\s]*\\begin")
 
 
 def is_name(side: str) -> bool:
-    """Whether a side is a plain name, or a tuple of such."""
+    """Whether a side is a plain name, or a tuple of names."""
     plain = _NAME.fullmatch(side) and not _FUNCTION.match(side)
     return bool(plain or _NAME_TUPLE.fullmatch(side))
 
 
 def is_constant_name(side: str) -> bool:
-    """Whether the name is that of a number: pi, e."""
+    """Whether the name is that of a number, such as pi or e."""
     return side.strip().removeprefix("\\") in CONSTANTS
 
 
@@ -94,7 +94,7 @@ def is_ratio_part(part: str) -> bool:
 
 
 def is_constant(text: str, zero: bool = True, depth: int = 0) -> bool:
-    """Whether the text has a value without variables, or is a list, tuple or set of such; `zero`: whether 0 counts."""
+    """Whether the text is a value without variables, or a list, tuple or set of such. `zero` says whether 0 counts."""
     text = unwrap_braces(text.strip())
     if depth > MAX_NESTING:
         return False
@@ -134,7 +134,7 @@ def _is_call(side: str) -> bool:
 
 
 def _is_trigonometric(side: str) -> bool:
-    """A function of an angle without a number in it: sin 2x = 1 is an equation for x."""
+    """Whether it is a trigonometric function of an angle without numbers: sin 2x = 1 is an equation for x."""
     found = _TRIGONOMETRIC.fullmatch(side)
     argument = _SUBSCRIPTS.sub("", found["argument"]) if found else "0"
     return not re.search(r"\d", argument) and len(_terms(argument)) == 1

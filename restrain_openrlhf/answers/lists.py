@@ -1,4 +1,4 @@
-"""Keys of lists, unions and matrices: bare items, items named apart, inequalities that are a union, rows of cells."""
+"""Keys of lists, unions and matrices: items with or without names, joined inequalities, rows of cells."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from restrain_openrlhf.answers.value import real_number, variables
 
 KeysOf = Callable[[str], list[str]]
 
-# Without their numbers, the names of solutions in the order in which they were found: x_1, x_2.
+# Stems of names that only number the solutions: the x_ of x_1 and x_2.
 _NUMBERED = re.compile(r"\\?(?:x|y|z|lambda)_|\(.*_.*\)")
 _SINGLE = re.compile(rf"(?:\\(?:{'|'.join(DECORATIONS)})\s*\{{?\s*)?(?:\\[a-zA-Z]+|[a-zA-Z])'*\s*\}}?")
 MAX_BRACKETS = 3
@@ -20,24 +20,24 @@ MAX_BRACKETS = 3
 _ENVIRONMENT = re.compile(
     r"\\begin\{(?P<name>[pbB]?matrix|smallmatrix|array)\}(?:\{[clr|\s]*\})?(?P<rows>.*?)\\end\{(?P=name)\}", re.S
 )
-# A row may say how much space follows it: \\[4pt].
+# A row break may have a length: \\[4pt].
 _ROW_BREAK = re.compile(r"\\\\(?:\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\])?|\\cr(?![a-zA-Z])")
 _LINE = re.compile(r"\\hline(?![a-zA-Z])")
 
 
 def union_key(text: str, key_of: KeyOf) -> str | None:
-    """The key of sets joined by a union's sign, or of inequalities joined by "or"."""
+    """The key of sets joined by ∪, or of inequalities joined by "or"."""
     parts = alternatives(text)
     if len(parts) == 1:
         parts = split_top_level(text, (r"\cup",))
-        # In `A ∪ B = {1,2}` the union is but a label; `x ∈ A ∪ B` is the union.
+        # In `A ∪ B = {1,2}` the union is only a label, but `x ∈ A ∪ B` is the union.
         if len(parts) > 1 and top_level_signs(text) in (["="], [r"\in"]):
             return None
     return union(key_of(part) for part in parts) if len(parts) > 1 else None
 
 
 def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
-    """The key of several items between commas, semicolons or conjunctions; `keys_of` an item with ± are two."""
+    """The key of items between commas, semicolons or conjunctions. `keys_of` gives two keys for an item with ±."""
     separated = with_commas(text)
     parts = [part.strip() for part in split_top_level(separated, (",", ";"))]
     if len(parts) < 2 or not all(parts):  # noqa: PLR2004 - a list has two items
@@ -47,7 +47,7 @@ def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
     if key:
         return key
     keys = [key for part in parts for key in keys_of(part)]
-    # `x < 1, x > 2` can only mean "or"; with "and" it stays what it says.
+    # `x < 1, x > 2` can only mean "or", but with "and" it is a list.
     return union(keys) if separated == text and are_disjoint_rays(keys) else unordered(keys)
 
 
@@ -62,7 +62,7 @@ def union(keys: Iterable[str]) -> str:
 
 
 def _named_key(named: list[Assignment], key_of: KeyOf) -> str | None:
-    """Items named apart; `p=5, q=2; p=7, q=2` is a list of such. None where the names are none to keep."""
+    """The key of items with different names, or of a list of such: `p=5, q=2; p=7, q=2`; None for other names."""
     width = len({_bare(item.label) for item in named})
     if width == 1:
         return None
@@ -74,7 +74,7 @@ def _named_key(named: list[Assignment], key_of: KeyOf) -> str | None:
 
 
 def _record_key(row: Sequence[Assignment], key_of: KeyOf) -> str | None:
-    """One value for each name: a tuple where the names are letters, else a list if they tell no more than it."""
+    """The key of one value per name: a tuple if the names are letters, a list if values ascend, else a record."""
     row = sorted(row, key=lambda item: _order(_bare(item.label)))
     labels = [_bare(item.label) for item in row]
     if _only_number(labels):
@@ -92,7 +92,7 @@ def _bare(label: str) -> str:
 
 
 def _order(label: str) -> tuple[bool, str]:
-    """Latin letters before Greek ones, as in (r, θ)."""
+    """Sort Latin letters before Greek ones, as in (r, θ)."""
     return label.startswith("\\"), label
 
 
@@ -103,7 +103,7 @@ def _only_number(labels: list[str]) -> bool:
 
 
 def _refers(row: Sequence[Assignment]) -> bool:
-    """Whether a value is given by another of the names: x = y, y = 2."""
+    """Whether a value refers to another of the names, as in x = y, y = 2."""
     labels = {item.label.removeprefix("\\") for item in row}
     return any(labels & _variables(item.value) for item in row)
 
@@ -116,7 +116,7 @@ def _variables(text: str) -> set[str]:
 
 
 def _ascend(texts: list[str]) -> bool:
-    """Whether the values are real numbers, none smaller than the one before it."""
+    """Whether the values are real numbers in ascending order."""
     numbers = [real_number(text) for text in texts]
     return all(one is not None and other is not None and one <= other for one, other in pairwise(numbers))
 
@@ -136,7 +136,7 @@ def _rows(text: str) -> list[list[str]] | None:
 
 
 def _without_brackets(text: str) -> str:
-    """The text without brackets around it, three at most."""
+    """The text without brackets around it, of which at most MAX_BRACKETS are removed."""
     for _ in range(MAX_BRACKETS):
         around = bracketed(text)
         if not around or around.opening + around.closing not in ("()", "[]"):
@@ -146,7 +146,7 @@ def _without_brackets(text: str) -> str:
 
 
 def _rows_in_brackets(text: str) -> list[list[str]] | None:
-    """`[[1,2],[3,4]]`: two rows or more, all of one length."""
+    """The rows of `[[1,2],[3,4]]`: two or more, all of one length."""
     rows = [_items(row) for row in _items(text) or ()]
     lengths = {len(row) for row in rows if row is not None}
     return [row for row in rows if row] if len(rows) > 1 and None not in rows and len(lengths) == 1 else None

@@ -1,4 +1,4 @@
-"""The mathematics of a final answer, LaTeX or plain, as a tree: its words, and recursive descent over them."""
+"""Parses the mathematics of a final answer, in LaTeX or plain, into a tree: tokens and recursive descent."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from fractions import Fraction
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 40
-# A product of so many factors is a tree as deep, and evaluation recurses over it.
+# A product of so many factors is a tree of that depth, over which evaluation recurses.
 MAX_TOKENS = 250
 SUBSCRIPT = re.compile(r"_\{(?:[^{}]|\{[^{}]*\})*\}")
 GREEK = tuple(
@@ -20,7 +20,7 @@ MAX_DIGITS = 400
 
 
 class NotAnExpression(Exception):  # noqa: N818 - a signal inside this package, not an error of the user's
-    """The text is no expression that this parser reads; it is then compared as text."""
+    """The text is not an expression that this parser reads, so it is compared as text."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ CALLED = "fghFG"
 
 @dataclass(frozen=True)
 class Token:
-    """A word of the text: its kind (number, command, function, letter, sign) and itself."""
+    """A token: its kind (number, repeating, command, function, letter, sign) and its text."""
 
     kind: str
     text: str
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The text's words. Raises NotAnExpression at the first that is none."""
+    """The text's tokens. Raises NotAnExpression where there is none."""
     position = 0
     text = text.rstrip()
     while position < len(text):
@@ -80,21 +80,21 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def number_of(token: Token) -> Constant:
-    """An exact number. Raises NotAnExpression for one of too many digits."""
+    """The exact number of a token. Raises NotAnExpression for too many digits."""
     if sum(character.isdigit() for character in token.text) > MAX_DIGITS:
         raise NotAnExpression("too many digits")
     return Constant(_repeating(token.text) if token.kind == "repeating" else Fraction(token.text))
 
 
 def _repeating(text: str) -> Fraction:
-    r"""`0.1\overline{6}` is a sixth: the digits once, and again after them without end."""
+    r"""The value of a repeating decimal: `0.1\overline{6}` is a sixth."""
     before, period = re.findall(r"\d*\.\d*|\d+", text)
     scale = Fraction(1, 10 ** (len(before) - before.index(".") - 1))
     return Fraction(before.strip(".") or 0) + scale * Fraction(int(period), 10 ** len(period) - 1)
 
 
 def parse(text: str, plus_minus: int = 1) -> Node:
-    """The tree of one expression; `plus_minus` is the sign that \\pm stands for. Raises NotAnExpression."""
+    """The tree of one expression, where \\pm has the sign `plus_minus`. Raises NotAnExpression for other text."""
     bare = SUBSCRIPT.sub("", text) if "_{" in text else text
     words = [word for word in WORD.findall(bare) if not re.fullmatch(rf"(?:{FUNCTION_NAMES})[a-zA-Z]?", word)]
     if len(text) > MAX_LENGTH or words:
@@ -110,7 +110,7 @@ def parse(text: str, plus_minus: int = 1) -> Node:
 
 
 class Parser:
-    """Recursive descent over words; every level takes the depth, so that hostile nesting ends early.
+    """Recursive descent over tokens. Every level is given its depth, so that hostile nesting ends early.
 
     `plus_minus` is the sign that \\pm stands for.
     """
@@ -138,7 +138,7 @@ class Parser:
         return None
 
     def after(self, text: str) -> bool:
-        """Whether the word read last is this sign."""
+        """Whether the last token was this sign."""
         return self._at > 0 and self._words[self._at - 1] == Token("sign", text)
 
     def expect(self, text: str) -> None:
@@ -174,7 +174,7 @@ class Parser:
                 return node
 
     def _adjacent(self, left: Node, depth: int) -> Node:
-        """A whole number before a fraction of whole numbers is a mixed number, anything else a product."""
+        """A factor without a sign before it. A whole number before a numeric fraction makes a mixed number."""
         token = self.peek()
         if token is not None and token.kind == "number" and not (isinstance(left, Apply) and self.after("!")):
             raise NotAnExpression("two numbers side by side")
@@ -242,7 +242,7 @@ class Parser:
         return f"{name}_{self.next().text}"
 
     def _until_closed(self) -> list[str]:
-        """The words up to the brace that closes; braces between them only held a font together."""
+        """The tokens up to the closing brace. Inner braces, which only grouped a font, are left out."""
         inside, depth = [], 1
         while depth:
             text = self.next().text
@@ -262,7 +262,7 @@ class Parser:
         raise NotAnExpression(name)
 
     def _argument(self, depth: int) -> Node:
-        """A braced group, or one token: `\\frac12` is a half."""
+        """A braced group or a single token: `\\frac12` is a half."""
         token = self.peek()
         if token is not None and token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
             self._words[self._at : self._at + 1] = [Token("number", digit) for digit in token.text]
@@ -286,7 +286,7 @@ class Parser:
         return Apply("root", (self._argument(depth), Constant(Fraction(2))))
 
     def _function_argument(self, depth: int) -> Node:
-        """A bracket alone, else the factors up to the next sign or function: `sin 2x cos x` is sin(2x) cos(x)."""
+        """A bracket, or else factors up to a sign or function: `sin 2x cos x` is sin(2x) cos(x)."""
         token = self.peek()
         if token is not None and token.kind == "sign" and token.text in "([{|":
             return self.primary(depth + 1)

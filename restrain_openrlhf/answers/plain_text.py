@@ -1,15 +1,15 @@
-"""Tells what is no mathematics, and is compared as text: words, dates, telephone numbers, SQL, JSON and code."""
+"""Recognises what is not mathematics and is compared as text: words, dates, phone numbers, SQL, JSON, code."""
 
 import re
 
 from restrain_openrlhf.answers.parser import FUNCTIONS
 
-# Letters that stand for variables side by side: abc, xyz, the points of a figure. All other runs may be words.
+# Runs of letters that are variables side by side: abc, xyz, the points of a figure. Other runs may be words.
 _FAMILIES = tuple(map(frozenset, ("abcixyz", "uvw", "ABCD", "PQRS", "XYZ")))
 _VOWELS = frozenset("aeiouyAEIOUY")
 _NAMES = frozenset((*FUNCTIONS, "pi"))
 _LETTERS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)*[!?]*")
-# Dates; groups of digits joined without a space, three or more, or one that begins with 0, or a local telephone number;
+# Dates; digits joined by hyphens that are three or more groups, have a leading 0, or are a local telephone number;
 # telephone numbers with a code.
 _DIGITS = re.compile(
     r"\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d\d)"
@@ -30,14 +30,14 @@ _CODE_LINE = re.compile(
     r"|[A-Za-z_$][\w.\[\]]+\s*[-+*/|&]?=[^=].*[;({\[]\s*$|\w*[._]\w+\(.*\);?\s*$|\w+\(.*\);\s*$|.*\)\s*\{\s*$"
     r"|[})\];]+\s*$|(?:raise|yield|pass|break|continue)\b\s*[\w.(]*$)"
 )
-# A longer line is none that a rule is needed for, and keeps hostile text quick.
+# Longer lines are not tested for code, which keeps hostile texts fast.
 LONGEST_LINE = 400
 _FENCE = re.compile(r"```(?P<language>[^\n`]*)\n(?P<body>.*?)(?:```|\Z)", re.DOTALL)
 _NOT_CODE = frozenset(("", "text", "txt", "plaintext", "math", "latex", "tex", "output", "markdown", "md"))
 
 
 def is_plain(text: str) -> bool:
-    """Whether an answer, or an item of one, is words, a date or a telephone number, so that it has no value."""
+    """Whether an answer, or an item of one, is words, a date or a telephone number, and so has no value."""
     bare = text.strip(" $")
     if bare.isdecimal() or bare[:1] == "\\":
         return False
@@ -48,9 +48,9 @@ def is_plain(text: str) -> bool:
 
 
 def _is_word(run: str) -> bool:
-    """Whether two letters or more are a word or an abbreviation, not variables side by side.
+    """Whether letters are a word or an abbreviation, and not variables side by side.
 
-    Capitals alone are an abbreviation; other words are written as words are, and have a vowel (Yes, act; not mg, kT).
+    Capitals are an abbreviation. Other words are in lower case or capitalised, and have a vowel (Yes, act; not mg, kT).
     """
     if len(run) == 1 or run in _NAMES or any(family.issuperset(run) for family in _FAMILIES):
         return False
@@ -58,7 +58,7 @@ def _is_word(run: str) -> bool:
 
 
 def is_statement(text: str) -> bool:
-    """Whether a text is a statement of SQL, an object of JSON or a line of code that is certain to be one."""
+    """Whether a text is certain to be a statement of SQL or an object of JSON."""
     bare = text.lstrip(" `$\n\t")
     head = bare[:1]
     return (head.isalpha() and bool(_SQL.match(bare))) or (head in '{["' and bool(_JSON_KEY.search(bare)))
@@ -67,7 +67,7 @@ def is_statement(text: str) -> bool:
 def prose_of(response: str) -> tuple[str, bool]:
     """The response without fenced code and the code at its end, and whether it ended in code, SQL or JSON.
 
-    A fence around a result is none of code.
+    A fence around a result does not count as code.
     """
     text, in_code = response, False
     if "```" in response:
@@ -87,7 +87,7 @@ def _holds_code(block: re.Match[str]) -> bool:
 
 
 def _is_code(paragraph: str) -> bool:
-    """By its last line, or by a line above that it is indented below; JSON and SQL go over several."""
+    """Whether a paragraph is code, by its last line or the lines above an indented one; or is SQL or JSON."""
     lines = paragraph.split("\n")
     above = lines[:-1] if lines[-1][:1].isspace() else []
     if any(_is_code_line(line) for line in (lines[-1], *above)) or _SQL_LINE.search(paragraph):

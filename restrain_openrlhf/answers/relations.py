@@ -19,14 +19,14 @@ APPROXIMATE = (r"\approx", r"\approxeq", "≈", r"\simeq")
 
 @dataclass(frozen=True)
 class Assignment:
-    """A value and what names it."""
+    """A value and the label that names it."""
 
     label: str
     value: str
 
 
 def relation_key(text: str, key_of: KeyOf) -> str | None:
-    """The key of a text with a relation sign in no bracket; None where there is none."""
+    """The key of a text with a sign of relation outside brackets; None if there is none."""
     signs = top_level_signs(text)
     if not signs:
         return None
@@ -44,9 +44,9 @@ def relation_key(text: str, key_of: KeyOf) -> str | None:
 
 
 def assignment(text: str) -> Assignment | None:
-    """`label = ... = value ≈ ...`, also with its two sides exchanged; None where no side is a label of the other.
+    """`label = … = value ≈ …`, or with its two sides exchanged; None if no side is a label.
 
-    Of a chain the last side counts that is not approximate; of approximations alone the first.
+    The value of a chain is its last exact side, or the first approximation if there is no exact one.
     """
     signs = top_level_signs(text)
     if not signs or not all(sign == "=" or sign in APPROXIMATE for sign in signs):
@@ -65,12 +65,12 @@ def _sides(text: str, signs: list[str]) -> list[str]:
 
 
 def _exact(signs: list[str]) -> int:
-    """How many sides stand before the first sign of approximation."""
+    """The number of sides before the first sign of approximation."""
     return next((place for place, sign in enumerate(signs) if sign in APPROXIMATE), len(signs)) + 1
 
 
 def top_level_signs(text: str) -> list[str]:
-    """The signs of relation that stand in no bracket, in order; none in a list."""
+    """The signs of relation outside brackets, in order; none in a list."""
     if not _RELATION.search(text):
         return []
     found, depth, position = [], 0, 0
@@ -87,7 +87,7 @@ def top_level_signs(text: str) -> list[str]:
 
 
 def _ratio(text: str, key_of: KeyOf) -> str | None:
-    """`a:b = 2:3` is 2:3, and 2:3 is 4:6; a time of day is no ratio."""
+    """The key of a ratio: `a:b = 2:3` is 2:3, and 2:3 equals 4:6. A time of day is no ratio."""
     sides = [[part.strip() for part in split_top_level(side, (":",))] for side in split_top_level(text, ("=",))]
     if len(sides) == 2 and len(sides[0]) > 1 and all(is_ratio_part(part) for part in sides[0]):  # noqa: PLR2004
         return key_of(":".join(sides[1])) if len(sides[1]) in (1, len(sides[0])) else None
@@ -104,7 +104,7 @@ def _constants(parts: list[str]) -> list[Value] | None:
 
 
 def _membership_or_unequal(sides: list[str], sign: str, key_of: KeyOf) -> str | None:
-    """`x in A` is A; `x != 1` is told from 1; without a name, both sides count."""
+    """The key of `x in A` is that of A, and `x != 1` differs from 1. Without a name, both sides of ≠ count."""
     if is_name(sides[0]):
         return key_of(sides[1]) if sign == MEMBERSHIP else f"not {key_of(sides[1])}"
     scaled = _scaled_difference(sides[0], sides[1]) if sign == UNEQUAL else None
@@ -112,7 +112,7 @@ def _membership_or_unequal(sides: list[str], sign: str, key_of: KeyOf) -> str | 
 
 
 def _equation(sides: list[str], key_of: KeyOf) -> str | None:
-    """Equations are equal up to scale and to the order of their sides."""
+    """The key of an equation, which does not depend on a factor or on the order of the sides."""
     keys = {key_of(side) for side in sides}
     if len(keys) == 1:
         return keys.pop()
@@ -130,5 +130,5 @@ def _scaled_difference(left: str, right: str) -> str | None:
     if first is None:
         return "identity"
     scaled = [fingerprint(inexact(value) / inexact(first)) for value in found]
-    # The same everywhere, and not 0: no equation that any variable could fulfil, so nothing to compare it by.
+    # A constant difference: no variable can satisfy the equation, so there is nothing to compare.
     return " | ".join(scaled) if len(set(scaled)) > 1 else None

@@ -1,4 +1,4 @@
-"""What the fast parser cannot read goes to latex2sympy2, in a process of its own with deadlines and a memory cap."""
+"""Reads what the fast parser cannot, with latex2sympy2 in a separate process with deadlines and a memory limit."""
 
 import importlib.metadata
 import importlib.util
@@ -20,28 +20,29 @@ from restrain_openrlhf.answers.value import fingerprint
 from restrain_openrlhf.errors import GraderError
 from restrain_openrlhf.machine.worker_process import WorkerProcess
 
-# The commands latex2sympy2 reads and our parser does not. Other text stays text: on it latex2sympy2 reads a prefix and
-# says nothing, which would merge different answers.
+# Commands that latex2sympy2 reads and our parser does not. Other text is compared as text, because latex2sympy2 would
+# silently read only its beginning, which would merge different answers.
 _COMMANDS = re.compile(
     r"\\(?:sum|prod|int|lim|lfloor|lceil|floor|ceil|max|min|gcd|lcm|det|begin\{vmatrix\})(?![a-zA-Z])"
 )
 _REFUSED = re.compile(
     r"[<>,;:=&]|\\(?:text|le|ge|ne|in|cup|cdots|ldots|dots)(?![a-zA-Z])|(?<![\\a-zA-Z])[a-zA-Z]{4,}|\d{5}|\^\{?\d{3}"
 )
-# Bounds under a sum or a limit, and the arguments of these functions, may hold what an answer may not.
+# Bounds of a sum or limit, and arguments of these functions, may contain what is refused elsewhere.
 _INSIDE = re.compile(r"_\{[^{}]*\}|\\(?:max|min|gcd|lcm)\s*\([^()]*\)|\\begin\{vmatrix\}.*?\\end\{vmatrix\}")
 MAX_LENGTH = 160
 DEADLINE_SECONDS = 1.0
-# What all answers of one group may take together.
+# The time for all answers of one group together.
 GROUP_SECONDS = 5.0
-# Processes that died one after the other, with no text read between: no single answer is at fault.
+# After so many deaths in a row, without a text read between them, no single answer is to blame.
 MOST_DEATHS = 20
-# Importing sympy takes a second, and from a cold network drive many.
+# Importing sympy takes a second, and much longer from a cold network drive.
 START_SECONDS = 180.0
-# What every worker reads, if it reads anything.
+# A test question for a new worker, and its answer.
 PROBE, PROBE_KEY = r"\frac{1}{2}", f"value {fingerprint(Fraction(1, 2))}"
 LIBRARY = "latex2sympy2"
-# It is pinned to one antlr4, and other packages to others: in this folder it has its own (docs/start/install.md).
+# It needs one version of antlr4, and other packages need others, so it has a folder with its own
+# (docs/start/install.md).
 HOME = Path(sys.prefix) / LIBRARY
 REMEDY = (
     f"Install it in a folder of its own, so that its version of antlr4 meets no other: `{sys.executable} -m pip "
@@ -50,11 +51,11 @@ REMEDY = (
 
 
 class NotQuickError(Exception):
-    """A text needs latex2sympy2, and the calling thread has no time for it (`quick_alone`)."""
+    """A text needs latex2sympy2, for which the calling thread does not want to wait (`quick_alone`)."""
 
 
 class CallingThread(threading.local):
-    """What holds for one group while others are scored: texts without a key, seconds left, whether it may wait."""
+    """The state of one thread, which scores one group: texts without a key, seconds left, whether it may wait."""
 
     timed_out = 0
     died = 0
@@ -64,7 +65,7 @@ class CallingThread(threading.local):
 
 @dataclass
 class Residual:
-    """One worker, started when first needed, replaced when it ends; safe from any thread."""
+    """A worker, started when first needed and replaced when it ends. Safe to use from several threads."""
 
     here: CallingThread = field(default_factory=CallingThread)
     _deaths: int = 0
@@ -73,7 +74,7 @@ class Residual:
 
     @contextmanager
     def group_of_answers(self) -> Iterator[None]:
-        """Within the block, the calling thread's texts may take GROUP_SECONDS of the worker's time together."""
+        """In the block, all texts of the calling thread may take GROUP_SECONDS of the worker's time together."""
         self.here.seconds_left = GROUP_SECONDS
         try:
             yield
@@ -82,7 +83,7 @@ class Residual:
 
     @contextmanager
     def quick_alone(self) -> Iterator[None]:
-        """Within the block, the calling thread raises NotQuickError where it would ask the worker."""
+        """In the block, the calling thread raises NotQuickError instead of asking the worker."""
         self.here.may_wait = False
         try:
             yield
@@ -90,11 +91,10 @@ class Residual:
             self.here.may_wait = True
 
     def key(self, text: str) -> str | None:
-        """The key by latex2sympy2; None where it cannot read the text, is too slow, or dies.
+        """The key by latex2sympy2; None if it cannot read the text, is too slow, or dies.
 
-        Too slow is also what comes after the group's seconds are used up. Raises GraderError where a new worker does
-        not start, or cannot read a half, or where MOST_DEATHS died and none read a text between; NotQuickError within
-        `quick_alone`.
+        It is None too once the group's seconds are used up. Raises GraderError if a new worker does not start or fails
+        its test, and after MOST_DEATHS deaths in a row. Raises NotQuickError within `quick_alone`.
         """
         if not self.here.may_wait:
             raise NotQuickError
@@ -127,14 +127,14 @@ class Residual:
         return None
 
     def close(self) -> None:
-        """End the worker; the next text starts another."""
+        """End the worker. The next text starts a new one."""
         with self._lock:
             if self._worker is not None and self._worker.is_ready:
                 self._worker.close()
 
 
 def _started() -> WorkerProcess:
-    """A new worker, which reads a half as it should. Raises GraderError for any other."""
+    """A new worker that has passed the test question. Raises GraderError if it fails."""
     worker = WorkerProcess(_command())
     if trouble := _trouble(worker):
         worker.close()
@@ -146,7 +146,7 @@ def _started() -> WorkerProcess:
 
 
 def refuse_missing_library() -> None:
-    """Raises GraderError where latex2sympy2 is neither in its folder nor where Python finds packages."""
+    """Raises GraderError if latex2sympy2 is neither in its folder nor on Python's path."""
     if not HOME.is_dir() and importlib.util.find_spec(LIBRARY) is None:
         raise GraderError(
             f"{LIBRARY} is not installed. It reads sums, limits and integrals in mathematical answers; without it, "
@@ -155,9 +155,9 @@ def refuse_missing_library() -> None:
 
 
 def _command() -> list[str]:
-    """The worker's script, which gets the folder of this package, HOME, and, to look in last, where we find packages.
+    """The worker's script with its arguments: this package's folder, HOME, and our own path to search last.
 
-    No file of the working folder is then taken for a module: latex2sympy2 imports `gen`.
+    The working folder is not on the path, because latex2sympy2 imports a module called `gen`.
     """
     package = str(Path(__file__).parents[2])
     folders = [os.path.abspath(path) for path in sys.path if path]
@@ -167,7 +167,7 @@ def _command() -> list[str]:
 
 
 def _trouble(worker: WorkerProcess) -> str | None:
-    """What is wrong with a worker that was just started; None for one that reads the probe as it should."""
+    """What is wrong with a new worker; None if it answers the test question correctly."""
     try:
         hello: dict[str, str] = worker.read(START_SECONDS)
         if "error" in hello:
@@ -185,7 +185,7 @@ RESIDUAL = Residual()
 
 @lru_cache(maxsize=10_000)
 def residual_key(text: str) -> str | None:
-    """The key of a text with a sum, limit, floor and the like; None for any other text, or if it cannot be had."""
+    """The key of a text with a sum, limit, floor or the like; None for other texts, or if there is no key."""
     if len(text) > MAX_LENGTH or not _COMMANDS.search(text) or _REFUSED.search(_INSIDE.sub("", text)):
         return None
     if re.search(r"\d{5}|\^\s*\{?\s*\d{2}", text):

@@ -1,7 +1,7 @@
-"""The process behind residual.py: reads LaTeX with latex2sympy2, answers with a key, one JSON line each.
+"""The process behind residual.py: reads LaTeX with latex2sympy2 and answers with keys, one JSON line each.
 
-A worker_process.py; its arguments are the folder that this package is in, one to look for others in first, and those to
-look in last.
+It is the script of a WorkerProcess (machine/worker_process.py). Its arguments are the folder of this package, a folder
+to search first for other packages, and folders to search last.
 """
 
 import json
@@ -17,11 +17,11 @@ POINTS = 3
 
 
 def main(package: str, home: str, *folders: str) -> None:
-    """Say that it is ready, or what failed, then serve until the input ends."""
+    """Report that it is ready, or what failed, then serve until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     warnings.simplefilter("ignore")
     out = sys.stdout
-    # latex2sympy2 prints warnings of its own.
+    # latex2sympy2 prints warnings to standard output.
     sys.stdout = sys.stderr
     try:
         read = _reader(package, home, folders)
@@ -34,9 +34,9 @@ def main(package: str, home: str, *folders: str) -> None:
 
 
 def _reader(package: str, home: str, folders: tuple[str, ...]) -> Callable[[str], Any]:
-    """latex2sympy2's parser. This package is the caller's own; all else is looked for in `home` and where Python is.
+    """latex2sympy2's parser. All packages but ours are searched in `home` first, then on Python's path.
 
-    Once the package is imported, its modules are found without its folder on the path.
+    Once our package is imported, its modules are found without its folder on the path.
     """
     sys.path.insert(0, package)
     import_module("restrain_openrlhf.errors")
@@ -47,7 +47,7 @@ def _reader(package: str, home: str, folders: tuple[str, ...]) -> Callable[[str]
 
 
 def key_of(read: Any, text: str) -> str | None:
-    """The same kind of key as the fast parser gives, from sympy's value at the same points."""
+    """A key as the fast parser would give it, from sympy's values at the same points; None for other text."""
     try:
         expression = read(text).doit()
         return _key(expression)

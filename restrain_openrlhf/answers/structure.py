@@ -1,10 +1,10 @@
-"""Brackets, separators and conjunctions of an answer, read without parsing what stands between them."""
+"""Reads brackets, separators and conjunctions of an answer, without parsing what is between them."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Braces are what is left of a font's command; the comma before "and" goes with it.
+# Braces are left over from font commands. A comma before "and" belongs to it.
 _WORD = re.compile(r"\s*(?:,\s*)?\{?\s*\b(?P<word>and|or)\b\s*\}?\s*")
 _BETWEEN_ITEMS = re.compile(r"[\d})\]a-zA-Z!'][\s,]*\{?\s*\b(?:and|or)\b\s*\}?\s*[-+.\d\\({\[|a-zA-Z]")
 _PAIR = re.compile(r"^\s*(?:both|either)\s+")
@@ -24,7 +24,7 @@ class Bracketed:
 
 
 def split_top_level(text: str, separators: Sequence[str]) -> list[str]:
-    """Parts between separators that stand in no bracket; a separator that is a command ends where its name does."""
+    """The parts between separators outside brackets. A separator that is a LaTeX command must be a whole one."""
     parts, depth, start, position = [], 0, 0, 0
     while position < len(text):
         found = next((s for s in separators if text.startswith(s, position)), None) if depth == 0 else None
@@ -38,7 +38,7 @@ def split_top_level(text: str, separators: Sequence[str]) -> list[str]:
 
 
 def bracketed(text: str) -> Bracketed | None:
-    """The whole text as one bracket: ( ), [ ], mixed, \\{ \\}, or plain braces around several items."""
+    """The text as one bracket: ( ), [ ], mixed, \\{ \\}, or plain braces around several items; None otherwise."""
     if text.startswith("\\{") and text.endswith("\\}") and _closes_at_end(text.replace("\\{", "{").replace("\\}", "}")):
         return Bracketed("\\{", text[2:-2], "\\}")
     if text[:1] == "{" and text[-1:] == "}" and _closes_at_end(text) and len(split_top_level(text[1:-1], (",",))) > 1:
@@ -49,12 +49,12 @@ def bracketed(text: str) -> Bracketed | None:
 
 
 def bracket_kind(brackets: str) -> str:
-    """What a pair of brackets is called in a key: `()` and `[]`, and the mixed ones of half-open intervals."""
+    """The name of a pair of brackets in a key: `()`, `[]`, and the mixed pairs of half-open intervals."""
     return {"()": "tuple", "[]": "closed"}.get(brackets, f"half {brackets}")
 
 
 def _closes_at_end(text: str) -> bool:
-    """Whether the first bracket is closed by the last character."""
+    """Whether the last character closes the first bracket."""
     depth = 0
     for position, character in enumerate(text):
         depth += (character in "([{") - (character in ")]}")
@@ -74,9 +74,9 @@ def unwrap_braces(text: str) -> str:
 
 
 def separator(words: str, around: str) -> str | None:
-    """What a text that only says "and" or "or" becomes in the formula `around` it; None for other words.
+    """The separator for a text "and" or "or" in the formula `around` it; None for other words.
 
-    Between inequalities the two differ.
+    It is a comma, or between inequalities the sign of logic, because there "and" and "or" differ.
     """
     found = _WORD.fullmatch(f" {words} ")
     if not found:
@@ -85,7 +85,7 @@ def separator(words: str, around: str) -> str | None:
 
 
 def with_commas(text: str) -> str:
-    """`6 and 8` as `6,8`. The signs of logic separate relations alone: p or q is a formula, x=1 or x=2 a list."""
+    """`6 and 8` as `6,8`. Signs of logic separate only relations: p ∨ q is a formula, but x=1 ∨ x=2 a list."""
     if _BETWEEN_ITEMS.search(text):
         text = _WORD.sub(",", _PAIR.sub("", text))
     elif _PAIR.match(text) and "," in text:
@@ -98,6 +98,6 @@ def with_commas(text: str) -> str:
 
 
 def alternatives(text: str) -> list[str]:
-    """The inequalities of `x < 1 or x > 2`; of any other text itself alone."""
+    """The inequalities of `x < 1 or x > 2`; any other text is its only item."""
     parts = _OR.split(text)
     return parts if all(_INEQUALITY.search(part) for part in parts) else [text]

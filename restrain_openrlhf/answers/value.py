@@ -1,4 +1,4 @@
-"""The value of an expression: exact where it is rational, else in 60 digits; at fixed points where it has variables."""
+"""Evaluates expressions: exactly if rational, else to 60 digits; at fixed points if there are variables."""
 
 import hashlib
 import operator
@@ -14,7 +14,7 @@ from restrain_openrlhf.answers.parser import Apply, Constant, Node, NotAnExpress
 
 SIGNIFICANT = 30
 POINTS = 3
-# Python refuses to print whole numbers longer than this; they are known by a hash.
+# Python refuses to print whole numbers longer than this, so their fingerprint is a hash.
 MAX_PRINTED_BITS = 13_000
 CONTEXT = mpmath.mp.clone()
 CONTEXT.dps = 60
@@ -71,7 +71,7 @@ def _root(base: Value, index: Value) -> Value:
 
 
 def _factorial(value: Value) -> Value:
-    """The factorial; by the gamma function where the value is no whole number, as at the points of a variable."""
+    """The factorial, by the gamma function if the value is not a whole number, as at a variable's points."""
     if not isinstance(value, Fraction) or not -MAX_FACTORIAL <= value <= MAX_FACTORIAL:
         raise NotAnExpression("no factorial")
     if value.denominator == 1 and value >= 0:
@@ -86,7 +86,7 @@ def _double_factorial(value: Value) -> Value:
 
 
 def _binomial(n: Value, k: Value) -> Value:
-    """The binomial coefficient; by the gamma function where one of the two is no whole number."""
+    """The binomial coefficient, by the gamma function if a number is not whole."""
     if not all(isinstance(x, Fraction) for x in (n, k)):
         raise NotAnExpression("no binomial")
     if n.denominator == k.denominator == 1:
@@ -154,7 +154,7 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
 
 
 def values(node: Node) -> tuple[Value, ...]:
-    """The value at each of the fixed points; a single one where there is no variable. Raises NotAnExpression."""
+    """The values at the fixed points, or a single one without variables. Raises NotAnExpression."""
     count = POINTS if has_variables(node) else 1
     try:
         return tuple(_evaluate(node, point) for point in range(count))
@@ -163,7 +163,7 @@ def values(node: Node) -> tuple[Value, ...]:
 
 
 def values_of(text: str, plus_minus: int = 1) -> tuple[Value, ...] | None:
-    """As `values`, of a text (`parse`); None where it is no expression."""
+    """The values of a text; None if it is no expression."""
     try:
         return values(parse(text, plus_minus))
     except NotAnExpression:
@@ -171,7 +171,7 @@ def values_of(text: str, plus_minus: int = 1) -> tuple[Value, ...] | None:
 
 
 def real_number(text: str) -> Value | None:
-    """The real number that a text is; None for any other text."""
+    """The real number that a text stands for; None for any other text."""
     found = values_of(text)
     value = inexact(found[0]) if found and len(found) == 1 else None
     return None if getattr(value, "imag", 0) else value
@@ -192,7 +192,7 @@ def variables(node: Node) -> set[str]:
 
 
 def fingerprint(value: Value) -> str:
-    """A text that is equal for equal values: 30 significant digits, or all of a longer whole number."""
+    """A text that is equal for equal values: 30 significant digits, or all digits of a whole number."""
     if isinstance(value, Fraction) and value.denominator == 1 and abs(value) >= 10 ** (SIGNIFICANT - 1):
         return (
             f"{value}"
@@ -208,7 +208,7 @@ def fingerprint(value: Value) -> str:
 
 
 def fingerprints(found: tuple[Value, ...]) -> list[str]:
-    """One fingerprint per point; a single one where the variables cancel."""
+    """One fingerprint per point, or a single one if the variables cancel."""
     texts = [fingerprint(value) for value in found]
     return texts[:1] if len(set(texts)) == 1 else texts
 
@@ -225,7 +225,7 @@ def _evaluate(node: Node, point: int) -> Value:
 
 
 def at_point(name: str, point: int) -> Fraction:
-    """The value of a variable at a point: fixed for good by its name, positive at two points and negative at one."""
+    """The value of a variable at a point. It depends only on the name, and is negative at point 1."""
     digest = hashlib.sha256(f"{point}:{name}".encode()).digest()
     value = Fraction(int.from_bytes(digest[:5], "big"), 2**39) + Fraction(1, 3)
     return -value if point == 1 else value

@@ -1,4 +1,4 @@
-"""The kinds of answers that ship, a file or a folder each; importing this package registers them."""
+"""The kinds of answers that ship, each in a module or package. Importing this package registers them."""
 
 from restrain_openrlhf.answers.kinds import (  # noqa: F401
     choice,

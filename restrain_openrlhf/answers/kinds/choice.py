@@ -1,4 +1,4 @@
-"""Multiple choice: the option that a response chooses, by its letter or by its own text, among the row's options."""
+"""Multiple choice: finds which of the row's options a response chooses, by its letter or its text."""
 
 import re
 import unicodedata
@@ -28,7 +28,7 @@ _IN_PROSE = re.compile(
     r"|(?<![\w(])\((?P<bracketed>(?-i:[A-Z]))\)",
     re.IGNORECASE,
 )
-# What rules out the letter that follows, within its clause; and what says so after one letter or several.
+# Words that rule out the letter after them, within a clause; and words that rule out one or more letters before them.
 _NOT = re.compile(
     r"(?:\b(?:not|cannot|neither|nor|never|except|rule[sd]?\s+out|eliminated?)\b|n['’]t\b)"
     r"(?:(?!\b(?:is|are|but|so|hence|thus|therefore|because|since|as|leav(?:es|ing))\b"
@@ -51,7 +51,7 @@ class _Labelled(BaseModel):
     text: list[str] = Field(min_length=1)
 
 
-# A Parquet file's mapping has every key of the file, and None where a row has no such option.
+# In a Parquet file, each row's mapping has every key of the file, with None for options that the row lacks.
 _Listing = _Labelled | dict[str, str | None] | list[str]
 
 
@@ -117,7 +117,7 @@ class Choice(AnswerKind):
         return (_alone(reading.first_line(text)[:MAX_ANSWER], options) if last is None else last) or None
 
     def key(self, answer: str, row: Row) -> str:
-        """The option's text, or the letter where the row has no options."""
+        """The option's text, or the letter if the row has no options."""
         options = options_of(row)
         return answer if any(option.text == answer for option in options) else _read(answer, options) or answer
 
@@ -139,9 +139,10 @@ class Choice(AnswerKind):
 
 
 def options_of(row: Row) -> tuple[Option, ...]:
-    """A row's options in their order: its column `options`, or `choices`; none where it has neither.
+    """A row's options in order, from its column `options` or `choices`; none if it has neither.
 
-    A list's labels are A, B, C and so on, a mapping's its keys. Raises DataError naming what else a column holds.
+    The options of a list are labelled A, B, C and so on, those of a mapping by its keys. Raises DataError for a column
+    in another form.
     """
     if row.get("options") is None and row.get("choices") is None:
         return ()
@@ -175,11 +176,11 @@ def _pairs(column: _Listing | None) -> tuple[Option, ...]:
 
 
 def _read(span: str, options: tuple[Option, ...]) -> str | None:
-    """The option that a span states; empty where it names none of them or several; None where it speaks of none."""
+    """The option that a span states; empty if it names several or an unknown one; None if it names none."""
     text = reading.bare(span[: 2 * MAX_ANSWER])
     text = _BEFORE_LABEL.sub("", text, count=1) if _BEFORE_LABEL.match(text) else text
     text = reading.bare(text)
-    # An option's own text may have two stars; a letter has them around it, or around it and its full stop.
+    # Stars around a letter are emphasis, but an option's own text may contain stars.
     letter = text.replace("**", "")
     found = _LABEL.match(letter)
     if found and not letter[found.end() :].strip(" .*"):
@@ -193,7 +194,7 @@ def _read(span: str, options: tuple[Option, ...]) -> str | None:
 
 
 def _labelled(found: re.Match[str], options: tuple[Option, ...]) -> str | None:
-    """The option of this label. Digits are a label only among labels that are digits."""
+    """The option with this label. Digits are a label only if the options' labels are digits."""
     label = found["label"].upper()
     if not options:
         return label if label.isalpha() else None
@@ -221,16 +222,16 @@ def _folded(text: str) -> str:
 
 @lru_cache(maxsize=4000)
 def _plain(text: str) -> str:
-    """One notation of the same letters, without spaces, full stops and dollars around; its case stays."""
+    """The text in one Unicode form, without spaces, punctuation and dollars around it. Case is kept."""
     return " ".join(unicodedata.normalize("NFKC", reading.bare(text)).split()).strip(" .,;:!*_$")
 
 
-# From the strictest to the most lenient, which alone says that "the lungs" is "Lungs".
+# From the strictest to the most lenient, by which "the lungs" equals "Lungs".
 _FORMS: tuple[Callable[[str], str], ...] = (str.strip, _plain, lambda text: _plain(text).casefold(), _folded)
 
 
 def _by_text(span: str, options: tuple[Option, ...]) -> str | None:
-    """The one option whose text is the span, in the strictest notation that has one."""
+    """The only option whose text equals the span, by the strictest form that finds exactly one."""
     for form in _FORMS:
         wanted = form(span)
         found = {option.text for option in options if form(option.text) == wanted}
@@ -240,7 +241,7 @@ def _by_text(span: str, options: tuple[Option, ...]) -> str | None:
 
 
 def _by_start(span: str, options: tuple[Option, ...]) -> str | None:
-    """The longest option with whose text the span begins, before a comma, a bracket or a reason."""
+    """The longest option whose text begins the span, followed by a comma, a bracket or a reason."""
     begun = _folded(span)
     starts = [(len(folded), option.text) for option in options if _begins(begun, folded := _folded(option.text))]
     longest = {text for length, text in starts if length == max(starts)[0]}
@@ -253,7 +254,7 @@ def _begins(span: str, option: str) -> bool:
 
 
 def _without_the_list(text: str, options: tuple[Option, ...]) -> str:
-    """A text without its last lines where these are all the options again: the last of them is not chosen."""
+    """The text without its last lines if these repeat all options, because the last one is not the choice."""
     lines = [line for line in text.splitlines() if line.strip()]
     ends = lines[-len(options) :]
     found = [_LABEL.match(reading.last_line(line).replace("**", "")) for line in ends]
@@ -263,7 +264,7 @@ def _without_the_list(text: str, options: tuple[Option, ...]) -> str:
 
 
 def _in_last_line(line: str, options: tuple[Option, ...]) -> str | None:
-    """What the last line is as a whole, or names in prose, or says its subject is."""
+    """The option in the last line: the whole line, a letter named in prose, or what follows "is"."""
     whole = _read_strictly(line, options)
     if whole is not None:
         return whole
@@ -276,19 +277,19 @@ def _in_last_line(line: str, options: tuple[Option, ...]) -> str | None:
 
 
 def _is_ruled_out(line: str, found: re.Match[str]) -> bool:
-    """Whether the line says of this letter that it is not the answer."""
+    """Whether the line says that this letter is not the answer."""
     start, end = found.span(found.lastgroup or 0)
     return bool(_NOT.search(line[max(start - _CLAUSE, 0) : start]) or _IS_NOT.match(line, end))
 
 
 def _alone(line: str, options: tuple[Option, ...]) -> str | None:
-    """The option of a line that is its letter and nothing else."""
+    """The option of a line that has only its letter."""
     found = _LABEL.fullmatch(reading.bare(line).strip(" .*"))
     return _labelled(found, options) if found and not found["label"].islower() else None
 
 
 def _read_strictly(line: str, options: tuple[Option, ...]) -> str | None:
-    """As `_read`, but for prose that may begin with the word A or I: the letter alone, or with a mark of its own."""
+    """As `_read`. Prose may begin with the word A or I, so there only an option's whole text counts."""
     text = reading.bare(line).replace("**", "")
     found = _LABEL.match(text)
     is_prose = found is not None and not found["close"] and bool(re.match(r"\s+\w", text[found.end() :]))
@@ -296,7 +297,7 @@ def _read_strictly(line: str, options: tuple[Option, ...]) -> str | None:
 
 
 def _ways(gold: str, options: tuple[Option, ...]) -> Iterator[tuple[str, str]]:
-    """How gold could name an option: by which of the settings, and the option's text (its letter without options)."""
+    """The ways in which gold names an option (letter, place or text), each with the option's text or letter."""
     bare = gold.strip("()[]. ")
     if not options and len(bare) == 1 and bare.upper() in ascii_uppercase:
         yield "letter", bare.upper()

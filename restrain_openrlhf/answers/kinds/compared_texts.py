@@ -1,4 +1,4 @@
-"""Kinds that compare what texts mean: another kind reads responses, and a group's different texts are compared."""
+"""The base class of kinds that compare meanings: another kind reads answers, and a group's texts are compared."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from pydantic import Field
 from restrain_openrlhf.answers.kind import AnswerKind, AnyKind, Row, number_classes
 from restrain_openrlhf.answers.kinds.text import Text
 
-# Reads as the kind `text` does, and leaves to the comparison what that kind takes for equal.
+# Reads as the kind `text`, but leaves it to the comparison to ignore case, articles and punctuation.
 AS_WRITTEN = Text(ignore_case=False, ignore_articles=False, ignore_punctuation=False)
 
 
 class ComparedTexts(AnswerKind):
-    """What is equal for the kind that reads is equal; of the rest, `compared` decides for all texts of a group."""
+    """Answers are equal if the reading kind says so; `compared` decides on the other texts of a group."""
 
     reads: ClassVar[str] = (
         "An answer is what the kind under `read` reads. By default that is `text`: an <answer> tag, a box, what "
         'follows "Answer:" or "the answer is", or the last line.'
     )
-    # It is part of the version.
+    # `read` is part of the version.
     without_effect: ClassVar[frozenset[str]] = frozenset({"read"})
 
     read: AnyKind = Field(
@@ -31,9 +31,9 @@ class ComparedTexts(AnswerKind):
 
     @abstractmethod
     def compared(self, texts: Sequence[str], row: Row) -> Sequence[int]:
-        """A number for each of two or more different texts in sorted order, equal for equal texts.
+        """A number for each of two or more different, sorted texts; equal texts have equal numbers.
 
-        Raises a RestrainError where that cannot be said: a guess would be a vote.
+        Raises a RestrainError if the comparison fails, because a guess would count as a vote.
         """
 
     @property
@@ -62,11 +62,11 @@ class ComparedTexts(AnswerKind):
         return self.read.extract(response, row)
 
     def key(self, answer: str, row: Row) -> str:
-        """Equal keys are equal answers; whether others are equal is known of a group alone."""
+        """The reading kind's key. Answers with different keys may still be equal, which `classes` decides."""
         return self.read.key(answer, row)
 
     def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
-        """Each key is compared by the first of its texts in sorted order. Raises what `compared` raises."""
+        """Each key is compared by the first of its texts in sorted order. Raises the errors of `compared`."""
         keys = [None if answer is None else self.key(answer, row) for answer in answers]
         written: dict[str, str] = {}
         for key, answer in zip(keys, answers, strict=True):
@@ -78,7 +78,7 @@ class ComparedTexts(AnswerKind):
         return number_classes([None if key is None else found[written[key]] for key in keys])
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
-        """Whether answer and gold, by themselves, are equal, or the kind that reads says that the answer is right."""
+        """Whether the reading kind says that the answer is right, or answer and gold alone are compared as equal."""
         if self.read.is_right(answer, gold, row):
             return True
         first, second = self.classes([answer, self.answer_of_gold(gold, row)], row)

@@ -1,4 +1,4 @@
-"""JSON: the last object or array of a response, equal by value, whole or by chosen keys, and checked by a schema."""
+"""JSON: the last object or array of a response, compared whole or by chosen keys, and checked by a schema."""
 
 import json
 import re
@@ -14,14 +14,14 @@ from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_column
 from restrain_openrlhf.answers.kinds import reading
 from restrain_openrlhf.errors import ConfigError, DataError, reason_of
 
-# An answer is at most this long and this deep, and its numbers this long, so that none meets a limit of Python's.
+# The longest and deepest answer, and the longest number in it, so that no limit of Python is met.
 LONGEST, DEEPEST, LONGEST_NUMBER = 100_000, 100, 1000
-# So many brackets that close nothing are passed over, from the end.
+# How many brackets that close nothing are skipped, from the end.
 _UNOPENED = 5
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(?P<body>.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r'["\[\]{}]')
 _OPENING = {"}": "{", "]": "["}
-# Before a value that is part of a larger one, whose beginning is there and whose end is not.
+# What stands before a value inside a larger one that was opened and never closed.
 _INSIDE = re.compile(r'(?:"\s{0,20}:|["\w\]}]\s{0,20},|[\[{])\s{0,20}\Z')
 
 
@@ -71,7 +71,7 @@ class JsonValue(AnswerKind):
         return schema
 
     def check_row(self, row: Row) -> None:
-        """Reads its schema."""
+        """Parse the row's schema."""
         if (schema := _schema_of(row, self.json_schema)) is not None:
             _keeps(schema, "null", row)
 
@@ -80,12 +80,12 @@ class JsonValue(AnswerKind):
         return None if text is None or self._compared(text, row) is None else text
 
     def key(self, answer: str, row: Row) -> str:
-        """The compared part in one spelling; the text itself where it is no JSON that keeps the schema."""
+        """The compared part in one spelling; the text itself if it is not JSON that satisfies the schema."""
         compared = self._compared(answer, row)
         return f"text {answer}" if compared is None else compared
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
-        """Raises DataError where gold is no JSON, lacks a chosen key, or is against the schema."""
+        """Raises DataError if gold is not JSON, lacks a chosen key, or violates the schema."""
         right = self._compared(gold, row)
         if right is None:
             raise DataError(
@@ -95,7 +95,7 @@ class JsonValue(AnswerKind):
         return answer is not None and self._compared(answer, row) == right
 
     def _compared(self, text: str, row: Row) -> str | None:
-        """The chosen parts of a value in one spelling, None where the text is no such value."""
+        """The chosen parts of a value in one spelling; None if the text is not such a value."""
         try:
             value = parse(text)
             parts = [_at(value, path.split(".")) for path in self.keys] or [value]
@@ -108,7 +108,7 @@ class JsonValue(AnswerKind):
 
 
 def parse(text: str) -> Any:
-    """A JSON value whose numbers are Decimals. Raises ValueError where it is invalid, ambiguous or too large."""
+    """A JSON value with Decimals as numbers. Raises ValueError if it is invalid, ambiguous or too large."""
     if len(text) > LONGEST or _depth(text) > DEEPEST:
         raise ValueError("too long, or too deep")
     return json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_refuse)
@@ -135,7 +135,7 @@ def _refuse(constant: str) -> None:
 
 
 def _depth(text: str) -> int:
-    """How deep arrays and objects lie in each other, as far as brackets outside of strings say."""
+    """How deep arrays and objects are nested, by the brackets outside of strings."""
     deepest = depth = 0
     for mark in re.finditer(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[{]|[\]}]', text, re.DOTALL):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark[0], 0)
@@ -144,7 +144,7 @@ def _depth(text: str) -> int:
 
 
 def _at(value: Any, path: list[str]) -> Any:
-    """What lies at a path. Raises LookupError or ValueError where nothing does."""
+    """The value at a path. Raises LookupError or ValueError if there is none."""
     for step in path:
         if isinstance(value, dict):
             value = value[step]
@@ -156,7 +156,7 @@ def _at(value: Any, path: list[str]) -> Any:
 
 
 def _spelled(value: Any, unordered: bool) -> str:
-    """A value as text that is equal for equal values."""
+    """A value as text; equal values have equal texts."""
     if isinstance(value, dict):
         pairs = (f"{json.dumps(key)}:{_spelled(inner, unordered)}" for key, inner in sorted(value.items()))
         return "{" + ",".join(pairs) + "}"
@@ -167,7 +167,7 @@ def _spelled(value: Any, unordered: bool) -> str:
 
 
 def _spelled_number(value: Decimal) -> str:
-    """All digits without the zeros at both ends, and the power of ten: 1.50 is 15e-1."""
+    """The digits without zeros at both ends, and the power of ten: 1.50 is 15e-1."""
     sign, digits, exponent = value.as_tuple()
     written = "".join(map(str, digits)).lstrip("0")
     bare = written.rstrip("0")
@@ -176,7 +176,7 @@ def _spelled_number(value: Decimal) -> str:
 
 
 def _last_value(text: str) -> str | None:
-    """The last object or array: that of the last fence or box which begins like one, or else what ends last."""
+    """The last object or array: the last fence or box that begins like one, or else the last bare one."""
     fences = (found["body"].strip() for found in reversed(list(_FENCE.finditer(text))))
     for inside in (*fences, (last_boxes(text) or "").strip()):
         if inside.startswith(("{", "[")):
@@ -185,9 +185,10 @@ def _last_value(text: str) -> str | None:
 
 
 def _last_bare(text: str) -> str | None:
-    """The last balanced text that is JSON. What is balanced and is none hides what lies within it.
+    """The last text between matching brackets that is JSON. Within brackets that are not JSON nothing is searched.
 
-    Where that is an object that has strings, or the value is part of one that is never closed, there is none.
+    None if a later text in brackets looks like an object with strings but is not JSON, or if the value is part of a
+    larger one that is never closed, because those were meant as the answer.
     """
     end, unopened = len(text), 0
     while unopened < _UNOPENED and (end := max(text.rfind("}", 0, end), text.rfind("]", 0, end))) >= 0:
@@ -205,7 +206,7 @@ def _last_bare(text: str) -> str | None:
 
 
 def _opening(text: str, end: int) -> int | None:
-    """Where what is closed at `end` begins, going backwards over strings; None where it does not."""
+    """The place of the bracket that `end` closes, searched backwards over strings; None if there is none."""
     expected: list[str] = []
     in_string = False
     for place in _marks_before(text, end + 1):
@@ -229,7 +230,7 @@ def _marks_before(text: str, end: int) -> Iterator[int]:
 
 
 def _is_escaped(text: str, place: int) -> bool:
-    """Whether an odd number of backslashes stands before a place."""
+    """Whether an odd number of backslashes precedes a place."""
     if place == 0 or text[place - 1] != "\\":
         return False
     before = text[max(place - LONGEST_NUMBER, 0) : place]
@@ -245,7 +246,7 @@ def _is_json(span: str) -> bool:
 
 
 def _is_a_fragment(text: str, start: int) -> bool:
-    """Whether a value stands within a larger one that was opened and never closed."""
+    """Whether a value is inside a larger one that was opened and never closed."""
     if not _INSIDE.search(text[max(start - 100, 0) : start]):
         return False
     depth = 0
@@ -260,13 +261,13 @@ def _is_a_fragment(text: str, start: int) -> bool:
 
 
 def _schema_of(row: Row, setting: dict[str, Any] | None) -> str | None:
-    """The schema as text: the row's, which may be text itself, or else the setting's."""
+    """The schema as text: that of the row, which may be text already, or else of the setting."""
     column = read_columns(_JsonColumns, row).schema_ if row.get("schema") is not None else setting
     return column if column is None or isinstance(column, str) else json.dumps(column, sort_keys=True)
 
 
 def _keeps(schema: str, text: str, row: Row) -> bool:
-    """Whether a value keeps a schema. Raises DataError where the row's schema is none."""
+    """Whether a value satisfies a schema. Raises DataError if the row's schema is invalid."""
     try:
         return _is_valid(schema, json.loads(text))
     except ValueError as error:
@@ -288,7 +289,7 @@ def _is_valid(schema: str, value: Any) -> bool:
 
 @lru_cache(maxsize=1000)
 def _validator(schema: str) -> Any:
-    """A schema's validator, which looks nothing up on the network. Raises ValueError where the text is no schema."""
+    """A schema's validator, which does not use the network. Raises ValueError if the text is no schema."""
     try:
         from jsonschema.exceptions import SchemaError  # noqa: PLC0415 - optional
         from jsonschema.validators import Draft202012Validator, validator_for  # noqa: PLC0415

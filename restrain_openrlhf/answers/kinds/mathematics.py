@@ -1,4 +1,4 @@
-"""Mathematics: the last box, an announced answer, or the last formula, choice or number; compared by its value."""
+"""Mathematics: the last box, an announced answer, or the last formula, choice or number, compared by value."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -12,7 +12,7 @@ from restrain_openrlhf.answers.residual import refuse_missing_library
 
 @register
 class Mathematics(AnswerKind):
-    """The default. Which answers are equal: docs/concepts/answers.md."""
+    """Mathematical answers, the default. docs/concepts/answers.md says which are equal."""
 
     version: ClassVar[str] = EXTRACTOR_VERSION
     reads: ClassVar[str] = (

@@ -1,4 +1,4 @@
-"""A file whose prompts have different kinds of answers: each row's column `answers` names its own."""
+"""For files whose prompts have different kinds of answers, named by each row's column `answers`."""
 
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -19,7 +19,7 @@ class Mixed(AnswerKind):
     version: ClassVar[str] = "1"
     reads: ClassVar[str] = "The kind that each row names decides what counts as an answer."
 
-    # Their identities are part of the version.
+    # The identities of these kinds are part of the version.
     without_effect: ClassVar[frozenset[str]] = frozenset({"kinds"})
 
     name: Literal["mixed"] = "mixed"
@@ -30,33 +30,33 @@ class Mixed(AnswerKind):
 
     @model_validator(mode="after")
     def _known_kinds(self) -> "Mixed":
-        """Raises ConfigError for a kind or a setting that there is not."""
+        """Raises ConfigError for an unknown kind or setting."""
         self._chosen()
         return self
 
     @property
     def whole_version(self) -> str:
-        """With the kinds that ship, whichever of them rows name, and those that the settings name."""
+        """The version, with those of all kinds that ship and of the kinds that the settings name."""
         shipped = {name: kind for name, kind in KINDS.items() if kind.__module__.startswith(str(__package__))}
         read = {name: f"{name} {kind.version}" for name, kind in shipped.items() if name != self.name}
         read |= {kind.name: kind.identity for kind in self._chosen()}
         return f"{self.version} ({', '.join(read[name] for name in sorted(read))})"
 
     def row_columns(self) -> frozenset[str]:
-        """Of every kind that a row may name, those of installed packages included."""
+        """The columns of every kind that a row may name, including kinds of installed packages."""
         _load_installed_kinds()
         every = (kind.columns for kind in KINDS.values())
         return frozenset({COLUMN}).union(*every, *(kind.row_columns() for kind in self._chosen()))
 
     def graded_columns(self) -> frozenset[str]:
-        """Of every kind that a row may name; a column that votes of one kind read is not gold's."""
+        """The gold columns of every kind that a row may name, without columns that some kind's votes read."""
         _load_installed_kinds()
         every = (kind.gold_columns for kind in KINDS.values())
         own = (kind.graded_columns() for kind in self._chosen())
         return frozenset().union(*every, *own) - self.row_columns()
 
     def check(self, rows: Iterable[Row] = ()) -> None:
-        """The machine for each kind that a row or the settings name."""
+        """Check the machine for each kind that a row or the settings name, then all rows."""
         known = list(rows)
         for name in dict.fromkeys([kind.name for kind in (*self._chosen(), *map(self._of, known))]):
             self._named(name).check_machine()
@@ -88,7 +88,7 @@ class Mixed(AnswerKind):
         return self._of(row).answer_of_gold(gold, row)
 
     def _chosen(self) -> list[AnswerKind]:
-        """The default and those with settings."""
+        """The default kind and those with settings."""
         return [self._named(name) for name in dict.fromkeys((self.default, *self.kinds))]
 
     def _of(self, row: Row) -> AnswerKind:
@@ -110,5 +110,5 @@ class Mixed(AnswerKind):
 
 @cache
 def _load_installed_kinds() -> None:
-    """Once a process: looking for them takes milliseconds, and each row is asked for its columns."""
+    """Cached, because the search takes milliseconds and every row asks for its columns."""
     KINDS.load_installed_packages()

@@ -1,4 +1,4 @@
-"""Numbers: the value that a response states, equal within a tolerance, in the row's unit where it has one."""
+"""Numbers: the value that a response states, equal within a tolerance, in the row's unit if it has one."""
 
 import re
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ _NUMBER = re.compile(
     rf"(?:10\s?(?:\^|\*\*)\s?[({{]?(?P<ten>[-+]?\d{{1,4}})[)}}]?"
     rf"|(?:(?P<mixed>\d{{1,9}})\s(?=\d{{1,9}}/))?(?P<value>{_WHOLE}(?:\.\d{{0,400}})?|\.\d{{1,400}})"
     rf"(?:\s?/\s?(?P<below>\d{{1,400}})(?![\d.])|{_POWER})?)"
-    # No part of a longer number, of 1.2.3, 10_2 or 0x10.
+    # Not part of a longer number, of 1.2.3, 10_2 or 0x10.
     rf"(?!\d|\.\d|_\d|e[-+]?\d|x\d)(?:[\s-]{{0,3}}(?P<scale>{_SCALE})s?\b)?",
     re.IGNORECASE,
 )
-# What makes a number a part of something else: √2, 2+3, x/4, 2^10, 2π, 2½, 0.(3), 2 thousand million.
+# Signs that the number is part of something larger: √2, 2+3, x/4, 2^10, 2π, 2½, 0.(3), 2 thousand million.
 _PART_AFTER = re.compile(
     r"(?:√|\}\s?\{|\\(?:overline|binom)\s?\{|\d\.\(|\d\s?\*\*|[\w)}π]/|[\w)}π]\s?[+*×·⋅]"
     r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?)\s?[({]?\Z"
 )
-# What a number is not, or what it bounds: not 5, isn't 5, x ≠ 5, x > 5.
+# Signs that the number is ruled out or a bound: not 5, isn't 5, x ≠ 5, x > 5.
 _RULED_OUT = re.compile(
     r"(?:(?:\b(?:not|cannot|never)|n['’]t)(?:\s(?:be|equal(?:\sto)?|exactly))?\s|[≠≤≥]|[\w)}]\s[<>]"
     r"|(?:\A|[\s($])[A-Za-z][<>])\s?\Z",
@@ -48,12 +48,12 @@ _PART_BEFORE = re.compile(
     rf"|\s+(?:{_SCALE})s?\b",
     re.IGNORECASE,
 )
-# What a sign after it adds to, or takes from.
+# The end of a term, after which a sign means addition or subtraction.
 _TERM = re.compile(r"(?:\b[A-Za-z]|[)}π]|\^-?\w{1,9})\s?\Z")
-# Thousands or kelvin, millions or metres: without a unit nobody knows.
+# Thousands or kelvin, millions or metres: ambiguous without a unit.
 _SUFFIX = re.compile(r"(?:[kKMB]|bn|mn)\b")
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-# Between two numbers that are a list, a range, a ratio, a date, or one quantity in two units.
+# Text between two numbers that are a list, a range, a ratio, a date, or one quantity in two units.
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 _LATEX = (
@@ -78,7 +78,7 @@ _LATEX = (
 _SUPERSCRIPT = re.compile(r"(?<=10)[⁻⁺]?[⁰¹²³⁴-⁹]{1,4}")
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SIGNS = str.maketrans("−﹣－⁄∕", "---//")
-# A unit is at most this long, and one of these words after a number is none: 5 in total, 20 at most.
+# The longest unit, and words after a number that are no unit: 5 in total, 20 at most.
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
 _LARGEST_EXPONENT = 400
@@ -136,18 +136,18 @@ class Number(AnswerKind):
                 return _checked(_one_number(plain), unit)
         line = reading.last_line(text)
         if reading.encloses(text) or reading.ANSWER.search(line):
-            # It says that something else than a number is the answer.
+            # The response says that something other than a number is the answer.
             return None
         return _checked(_last_number(_plain(line[-MAX_ANSWER:])), unit)
 
     def key(self, answer: str, row: Row) -> str:
-        """The value in the unit, as a whole number or a fraction of two; the text where it has no value."""
+        """The value in the unit, as a whole number or a fraction; the text itself if it has no value."""
         unit = self._unit(row)
         value = _value(answer, unit)
         return f"text {answer}" if value is None else f"{value} {unit or ''}".strip()
 
     def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
-        """A class is what lies within the tolerance of its smallest value, so that no two of it are farther apart."""
+        """A class has the values within the tolerance of its smallest one, so no two of them differ by more."""
         unit = self._unit(row)
         values = [None if answer is None else _value(answer, unit) for answer in answers]
         first: dict[Fraction, Fraction] = {}
@@ -164,7 +164,7 @@ class Number(AnswerKind):
         )
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
-        """Within the tolerance of gold. Raises DataError where gold is no number, or of another dimension."""
+        """Whether it is within the tolerance of gold. Raises DataError if gold is no number of the unit's dimension."""
         unit = self._unit(row)
         right = _value(gold, unit)
         if right is None:
@@ -179,7 +179,7 @@ class Number(AnswerKind):
         return max(_exact(self.absolute), _exact(self.relative) * abs(value))
 
     def check_machine(self) -> None:
-        """Loads Pint where the settings name a unit."""
+        """Load Pint if the settings name a unit."""
         self._unit({})
 
     def _unit(self, row: Row) -> str | None:
@@ -190,12 +190,12 @@ class Number(AnswerKind):
 
 
 def _exact(setting: float) -> Fraction:
-    """A setting as it is written: 0.1 is one tenth."""
+    """A setting's exact decimal value: 0.1 is one tenth."""
     return Fraction(Decimal(repr(setting)))
 
 
 def _plain(text: str) -> str:
-    """A span in plain signs: LaTeX, raised exponents and the signs of minus in one notation."""
+    """A span in plain signs: LaTeX, superscripts and minus signs in one notation."""
     text = _SUPERSCRIPT.sub(lambda found: "^" + found[0].translate(_RAISED), text.translate(_SIGNS))
     for pattern, replacement in _LATEX:
         text = pattern.sub(replacement, text)
@@ -203,7 +203,7 @@ def _plain(text: str) -> str:
 
 
 def _one_number(span: str) -> str | None:
-    """The number that a stated span has, with what follows it; None where it is a list, a range or a date."""
+    """The number of a stated span, with the text after it; None for a list, a range or a date."""
     side = span
     for narrower in (reading.first_sentence, lambda text: _REASON.split(text)[0], _right_side, reading.after_is):
         narrowed = narrower(side)
@@ -215,7 +215,7 @@ def _one_number(span: str) -> str | None:
 
 
 def _right_side(text: str) -> str:
-    """What stands after the last equals sign that a number follows."""
+    """The text after the last equals sign that a number follows."""
     return next((side for side in reversed(text.split("=")) if _has_digit(side)), text)
 
 
@@ -231,7 +231,7 @@ def _last_number(line: str) -> str | None:
 
 
 def _is_part(text: str, number: re.Match[str]) -> bool:
-    """Whether the number is part of a sum, a root, a power or the like, or ruled out, and not by itself the value."""
+    """Whether the number is ruled out, or is part of a sum, a root, a power or the like."""
     before = text[max(number.start() - _LONGEST_UNIT, 0) : number.start()]
     signed = number["sign"] and _TERM.search(before)
     part = signed or _PART_AFTER.search(before) or _PART_BEFORE.match(text, number.end())
@@ -243,7 +243,7 @@ def _belong_together(text: str, one: re.Match[str], other: re.Match[str]) -> boo
 
 
 def _checked(answer: str | None, unit: str | None) -> str | None:
-    """The answer without the words after it, None where it has no value in the unit."""
+    """The answer without the words after it; None if it has no value in the unit."""
     if answer is None or _value(answer, unit) is None:
         return None
     number, written = _split(answer, unit)
@@ -252,7 +252,7 @@ def _checked(answer: str | None, unit: str | None) -> str | None:
 
 @lru_cache(maxsize=10_000)
 def _value(answer: str, unit: str | None) -> Fraction | None:
-    """What an answer is worth, in the unit where there is one."""
+    """The answer's value, in the unit if there is one; None if it has none."""
     text = _one_number(_plain(answer[:MAX_ANSWER]))
     if text is None:
         return None
@@ -262,14 +262,14 @@ def _value(answer: str, unit: str | None) -> Fraction | None:
 
 
 def _split(text: str, unit: str | None) -> tuple[re.Match[str], str]:
-    """The number at the beginning of a text, and the unit after it; empty where none is asked for, or known."""
+    """The number at the start of a text, and the unit after it; empty if no unit is asked for or known."""
     number = _NUMBER.match(text)
     assert number, "an answer begins with its number"
     return number, "" if unit is None else _unit_after(text[number.end() :])
 
 
 def _unit_after(rest: str) -> str:
-    """The longest unit that the words after a number begin with."""
+    """The longest known unit at the start of the text after a number."""
     rest = rest[:_LONGEST_UNIT].strip()
     ends = [found.start() for found in re.finditer(r"(?=\s|[.,;)]*(?:\s|\Z))", rest)]
     for end in sorted(set(ends), reverse=True):
@@ -282,7 +282,7 @@ def _unit_after(rest: str) -> str:
 
 
 def _of(number: re.Match[str]) -> Fraction | None:
-    """A number's value, exactly; None for a division by zero or a power of ten beyond 400."""
+    """A number's exact value; None for a division by zero or an exponent of ten beyond 400."""
     exponent = int(number["ten"] or number["power"] or number["e"] or 0)
     if abs(exponent) > _LARGEST_EXPONENT or (number["below"] and not int(number["below"])):
         return None

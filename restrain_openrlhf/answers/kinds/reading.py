@@ -1,4 +1,4 @@
-"""Where a response states its answer: in a tag, in a box, after an announcement, or on its last line."""
+"""Finds where a response states its answer: in a tag, in a box, after an announcement, or on its last line."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from restrain_openrlhf.answers.extract import END, WINDOW, last_boxes
 _END_MARKS = re.compile(r"(?:(?:<\|[a-z_]+\|>|</s>)\s*)+\Z")
 _THOUGHT_END = "</think>"
 _FENCE_LINE = re.compile(r"\s*(?:```|~~~)[\w+-]*\s*")
-# Between the announcing word and its "is" stands at most "to the question ...".
+# "is", after at most a phrase such as "to the question …".
 _SAYS = (
     r"[*_`]{0,3}(?:\s(?:to|of|for)\s[^.:\n]{1,100}?)?\s{0,3}(?:(?:\b(?:would|should|must)\s)?\b(?:is|be|are)\b|[:=])"
 )
@@ -28,17 +28,17 @@ _ABBREVIATION = re.compile(
 
 
 def announcement(*words: str) -> re.Pattern[str]:
-    """What introduces an answer: one of the words and "is" or a colon, or `####`."""
+    """A pattern of what introduces an answer: one of the words with "is" or a colon, or `####`."""
     return re.compile(rf"(?:\b(?:{'|'.join(words)}){_SAYS}|####)[*_:\s]{{0,5}}", re.IGNORECASE)
 
 
 ANSWER = announcement("answers?")
-# More announcements, and longer spans, would only be hostile.
+# Limits on hostile texts.
 _ANNOUNCEMENTS, _LONGEST = 5, 4000
 
 
 def ending(response: str, window: int = WINDOW) -> str:
-    """The response's last `window` characters: what follows its thoughts, without the template's own end marks."""
+    """The response's last `window` characters, after its thoughts and without the template's end marks."""
     text = response[-window:]
     text = text[:-END] + _END_MARKS.sub("", text[-END:])
     after = text.rpartition(_THOUGHT_END)[2]
@@ -46,7 +46,7 @@ def ending(response: str, window: int = WINDOW) -> str:
 
 
 def stated(text: str, announced: re.Pattern[str] = ANSWER) -> Iterator[str]:
-    """The content of the last tag `answer`, of the last box, and what follows each announcement, the last one first."""
+    """The content of the last tag `answer`, of the last box, and the text after each announcement, last first."""
     inside = tagged(text)
     if inside is not None:
         yield last_boxes(inside) or inside
@@ -57,12 +57,12 @@ def stated(text: str, announced: re.Pattern[str] = ANSWER) -> Iterator[str]:
 
 
 def encloses(text: str) -> bool:
-    """Whether a tag or a box says what the answer is."""
+    """Whether a tag or a box states the answer."""
     return tagged(text) is not None or last_boxes(text) is not None
 
 
 def tagged(text: str, tag: str = "answer") -> str | None:
-    """What stands in the last pair `<tag>...</tag>`; None where none is closed."""
+    """The content of the last pair `<tag>...</tag>`; None if none is closed."""
     opened: int | None = None
     found: str | None = None
     for mark in re.finditer(rf"<(/?){re.escape(tag)}>", text, re.IGNORECASE):
@@ -74,7 +74,7 @@ def tagged(text: str, tag: str = "answer") -> str | None:
 
 
 def announcements(text: str, announced: re.Pattern[str]) -> Iterator[str]:
-    """The rest of the line after each announcement, the last first; the next line that says anything where it ends."""
+    """The text after each announcement, last first: the rest of its line, or else the next line with content."""
     for mark in reversed(list(announced.finditer(text))[-_ANNOUNCEMENTS:]):
         lines = text[mark.end() : mark.end() + _LONGEST].split("\n")
         rest = next((line for line in lines if bare(line)), None)
@@ -83,7 +83,7 @@ def announcements(text: str, announced: re.Pattern[str]) -> Iterator[str]:
 
 
 def last_line(text: str) -> str:
-    """The last line that says anything, without marks of lists and quotes; empty where there is none."""
+    """The last line with content, without marks of lists and quotes; empty if there is none."""
     for line in reversed(text.split("\n")):
         if bare(line):
             return _LIST_MARK.sub("", line.strip(), count=1)
@@ -91,12 +91,12 @@ def last_line(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line that says anything; empty where there is none."""
+    """The first line with content; empty if there is none."""
     return next((line.strip() for line in text.split("\n") if bare(line)), "")
 
 
 def bare(span: str) -> str:
-    r"""A span without fences, Markdown's emphasis, quotes, dollars and `\text{}` around it."""
+    r"""The span without fences, Markdown's emphasis, quotes, dollars and `\text{}` around it."""
     lines = [line for line in span.split("\n") if not _FENCE_LINE.fullmatch(line)]
     text = _LATEX_TEXT.sub(lambda found: found[1], "\n".join(lines)).strip()
     unwrapped = _unwrap(text)
@@ -114,7 +114,7 @@ def _unwrap(text: str) -> str:
 
 
 def first_sentence(span: str) -> str:
-    """A span up to the end of its first sentence, without the full stop; initials and titles end none."""
+    """The span's first sentence, without the full stop. Initials and titles do not end a sentence."""
     span = span.strip()
     for end in _SENTENCE_END.finditer(span):
         if end[0] != "." or not _ABBREVIATION.search(span[max(end.start() - 12, 0) : end.start()]):
@@ -123,7 +123,7 @@ def first_sentence(span: str) -> str:
 
 
 def last_sentence(span: str) -> str:
-    """What follows the last end of a sentence within a span, as `first_sentence` sees ends."""
+    """The span's last sentence, by the rules of `first_sentence`."""
     rest = span.strip()
     while (first := first_sentence(rest)) and len(first) + 1 < len(rest):
         rest = rest[len(first) + 1 :].strip()
@@ -131,6 +131,6 @@ def last_sentence(span: str) -> str:
 
 
 def after_is(sentence: str) -> str | None:
-    """What follows the last "is" or equals sign of a sentence, without the full stop; None where there is neither."""
+    """The text after the last "is" or equals sign, without the full stop; None if there is neither."""
     parts = _AFTER_IS.split(sentence)
     return parts[-1].strip().removesuffix(".").strip() if len(parts) > 1 else None

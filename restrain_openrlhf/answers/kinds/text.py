@@ -1,4 +1,4 @@
-"""Words: what a tag, a marker or the last line says, compared without case, articles, punctuation and white space."""
+"""Short texts in a tag, after a marker or on the last line, compared without case, articles and punctuation."""
 
 import re
 import unicodedata
@@ -11,12 +11,12 @@ from restrain_openrlhf.answers.extract import MAX_ANSWER, last_boxes
 from restrain_openrlhf.answers.kind import AnswerKind, OfACell, Row, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
 
-# No article is the grade A-, or the A of A+.
+# The A of the grades A- and A+ is no article.
 _ARTICLES = re.compile(r"(?<![-+])\b(?:a|an|the)\b(?![-+])", re.IGNORECASE)
-# The dots and spaces of J. K., U.S.A., where another initial follows.
+# The dots and spaces between initials, as in J. K. and U.S.A.
 _INITIALS = re.compile(r"\b([^\W\d_])\.\s{0,3}(?=[^\W\d_]\.)")
-# What tells values apart: the dots of 1.5 and .5, a comma that is not of thousands, the hyphens of a date, any plus,
-# the minus of -5, -x and A-, the sign of C#, and what compares two sides, or says that a number is a bound.
+# Punctuation that distinguishes values: the dots of 1.5 and .5, a comma that does not separate thousands, the hyphens
+# of a date, any plus, the minus of -5, -x and A-, the sign of C#, and signs of comparison.
 _MEANT = re.compile(
     r"(?<=\d)[^\w\s](?=\d)|(?<![\w.])\.(?=\d)|\+|(?:(?<=\s)|^)-(?=[.]?\d|[^\W\d_]\b)|(?<=\w)-(?![\w>-])|(?<=[^\W\d_])#"
     r"|(?<=[\w)])\s{0,3}(?:[<>]=?|!=)(?=\s{0,3}[\w(.+-])|[<>]=?(?=\s{0,3}[-+.]?\d)"
@@ -83,11 +83,11 @@ class Text(AnswerKind):
     unicode: bool = Field(True, description="Whether letters are compared in Unicode's form NFKC.")
 
     def check_row(self, row: Row) -> None:
-        """Reads its aliases."""
+        """Parse the row's aliases."""
         self._aliases(row)
 
     def instruction_for(self, row: Row) -> str:
-        """For the place that `read` names; of several the one that is hardest to miss."""
+        """Asks for the answer where `read` says; for `auto` in a tag, or after the marker if one is set."""
         answer = "your final answer, in as few words as possible"
         if self.read == "last_line":
             return f"Put {answer}, alone on the last line."
@@ -102,15 +102,15 @@ class Text(AnswerKind):
         return answer if answer and len(answer) <= MAX_ANSWER else None
 
     def key(self, answer: str, row: Row) -> str:
-        """The normalised text."""
+        """The normalised answer."""
         return self.normalised(answer)
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
-        """SQuAD's exact match: gold, or any alias."""
+        """SQuAD's exact match with gold or any alias."""
         return answer is not None and self.normalised(answer) in {self.normalised(gold), *self._aliases(row)}
 
     def normalised(self, text: str) -> str:
-        """The text as it is compared. A step that would leave nothing of it is left out."""
+        """The text in the form that is compared. A step that would leave nothing is skipped."""
         found = text.strip()
         for wanted, step in (
             (self.unicode, lambda each: unicodedata.normalize("NFKC", each)),
@@ -144,12 +144,12 @@ class Text(AnswerKind):
 
 
 def _pattern(marker: str) -> re.Pattern[str]:
-    """A marker in any case, with Markdown's emphasis around it."""
+    """A pattern for a marker in upper or lower case, with Markdown's emphasis after it."""
     return re.compile(rf"{re.escape(marker)}[*_\s]{{0,5}}", re.IGNORECASE)
 
 
 def _said(line: str) -> str:
-    """ "The sentiment is positive." as "positive"; any other line as it is."""
+    """ "The sentiment is positive." as "positive"; any other line is unchanged."""
     sentence = reading.last_sentence(line)
     return (reading.after_is(sentence) if _SUBJECT.match(sentence) else None) or line
 

@@ -1,4 +1,4 @@
-"""Units of measurement by Pint, which is loaded only where a row or a setting names a unit."""
+"""Converts units of measurement with Pint, which is loaded only if a row or a setting names a unit."""
 
 import re
 from fractions import Fraction
@@ -8,7 +8,7 @@ from typing import Any
 
 from restrain_openrlhf.errors import ConfigError, DataError, reason_of
 
-# What Pint is asked to read: names, each with a small exponent, between signs. Anything else is no unit.
+# Only this is given to Pint: names with small exponents, joined by signs. Anything else is no unit.
 _NAME = r"(?:[A-Za-zµμΩΩÅ]{1,24}|°[CFKR]?|%)"
 _POWER = r"(?:(?:\^|\*\*)?\(?[-+]?[1-9]\)?|[⁻⁺]?[¹²³⁴-⁹])"
 _UNIT = re.compile(rf"(?:1/)?\(?{_NAME}{_POWER}?\)?(?:[ */·⋅×]{{1,3}}\(?{_NAME}{_POWER}?\)?){{0,7}}")
@@ -18,15 +18,15 @@ _REFUSALS = (AttributeError, TypeError, ValueError, ArithmeticError, AssertionEr
 
 
 def convert(value: Fraction, written: str, unit: str) -> Fraction | None:
-    """A value `written` in some unit, in `unit`; None where the two have different dimensions.
+    """Convert a value from the unit `written` to `unit`; None if they have different dimensions.
 
-    Raises ConfigError without Pint. Both are units by `is_unit`.
+    Both must satisfy `is_unit`. Raises ConfigError without Pint.
     """
     return _convert(value, _spelled(written), _spelled(unit))
 
 
 def check(unit: str) -> None:
-    """Raises DataError where a row's or a setting's `unit` is none that Pint knows."""
+    """Raises DataError if Pint does not know the `unit` of a row or setting."""
     _registry()
     if not is_unit(unit):
         raise DataError(
@@ -59,7 +59,7 @@ def _spelled(unit: str) -> str:
 
 @cache
 def _registry() -> Any:
-    """Pint's units with exact fractions. Raises ConfigError where it is not installed."""
+    """Pint's units with exact fractions. Raises ConfigError if Pint is not installed."""
     try:
         import pint  # noqa: PLC0415 - optional, and half a second
     except ImportError as error:

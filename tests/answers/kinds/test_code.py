@@ -125,6 +125,11 @@ def test_which_programs_are_equal(one, other, is_equal):
     assert equal(define(one), define(other)) == is_equal
 
 
+def test_a_program_that_imports_from_the_future_runs_under_the_prompts_helpers():
+    """Such imports must come before all others, the prompt's own among them."""
+    assert equal(fenced("from __future__ import annotations\ndef half(x): return x / 2"), define("return x / 2"))
+
+
 def test_programs_that_return_functions_have_no_vote():
     """Nobody can say which of them are equal; by their names all would be."""
     row = {"problem": 'def f(x: int):\n    """f(3) f(4)"""\n'}
@@ -471,8 +476,8 @@ def test_two_arguments_of_several_may_be_the_same():
 
 
 def test_settings():
-    assert parse_kind({"name": "code", "inputs": 10}).identity == "code 3 inputs=10"
-    assert KIND.identity == "code 3"
+    assert parse_kind({"name": "code", "inputs": 10}).identity == "code 4 inputs=10"
+    assert KIND.identity == "code 4"
     with pytest.raises(ConfigError, match="sandbox"):
         parse_kind({"name": "code", "sandbox": "none"})
 

@@ -1,4 +1,4 @@
-"""Code: programs in Python, which are equal where they return the same on the same inputs, run in a sandbox."""
+"""Code: Python programs, which are equal if they return the same on the same inputs, run in a sandbox."""
 
 from restrain_openrlhf.answers.kinds.code.kind import Code
 

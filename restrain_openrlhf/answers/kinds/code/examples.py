@@ -1,4 +1,4 @@
-"""The inputs that a prompt shows: calls in its examples, values given to its parameters, and what follows `Input`."""
+"""Finds the inputs that a prompt shows: calls in examples, values of parameters, and text after `Input`."""
 
 import ast
 import re
@@ -9,13 +9,13 @@ from typing import Any
 from restrain_openrlhf.answers.kinds.code.syntax import parse
 from restrain_openrlhf.answers.kinds.code.task import Task
 
-# What is shown at most: of places, and of characters that one value takes.
+# The most places that are searched, and the most characters of one value.
 MOST, LONG = 50, 2000
 OPENING, CLOSING = "([{", ")]}"
 _PLAIN = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?|True|False|None")
 _ARROW = re.compile(r"\s{0,5}(?:=+>|-+>|➞|→|returns|should|==)")
 _INPUT = re.compile(r"^\W{0,8}(?:sample |example )?inputs?\W{0,3}\d{0,3}\W{0,4}$", re.IGNORECASE)
-# What a script reads may stand on the line itself: `Input: 3 4`.
+# A script's input may be on the line of its heading: `Input: 3 4`.
 _INPUT_LINE = re.compile(r"^\W{0,8}(?:sample |example )?inputs?\s?\d{0,3}\s?:\W{0,4}\s(?P<rest>.*\S)", re.IGNORECASE)
 _OUTPUT = re.compile(r"^\W{0,8}(?:sample |example )?(?:outputs?|explanation|notes?)\b", re.IGNORECASE)
 
@@ -25,14 +25,14 @@ _SENTENCE = re.compile(r"[a-z)]\.\s*$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Arguments:
-    """What one call is given."""
+    """The arguments of one call."""
 
     positional: tuple[Any, ...]
     named: dict[str, Any] = field(default_factory=dict)
 
 
 def shown_calls(task: Task) -> list[Arguments]:
-    """The row's own examples, else those of the prompt, by the first way of writing that finds any; none twice."""
+    """The row's own examples, or else those that the first successful finder reads from the prompt; no duplicates."""
     given = [call for each in task.given if (call := _given(each))]
     if given:
         return _distinct(given)
@@ -42,29 +42,29 @@ def shown_calls(task: Task) -> list[Arguments]:
 
 
 def unread_examples(task: Task) -> bool:
-    """Whether the row gives examples of calls, and none of them is one whose arguments are literals."""
+    """Whether the row gives examples of calls, but none with literal arguments."""
     return task.way == "calls" and bool(task.given) and not any(map(_given, task.given))
 
 
 def shows_call(task: Task) -> bool:
-    """Whether the prompt calls the function somewhere, with values that may be read or not."""
+    """Whether the prompt calls the function somewhere, even with values that cannot be read."""
     return f"{task.entry.rpartition('.')[2]}(" in task.shown[-1]
 
 
 def shown_texts(task: Task) -> list[str]:
-    """The row's own inputs of a script, else the prompt's sample inputs."""
+    """The row's own inputs of a script, or else the prompt's sample inputs."""
     given = [each if isinstance(each, str) else "\n".join(map(_line, each)) for each in task.given]
     return list(dict.fromkeys(given or _samples(task.shown[-1]) or _pairs(task.shown[-1])))
 
 
 def _line(item: str) -> str:
-    """An item of a list of lines."""
+    """An item of a list, as a line of text."""
     value = ast.literal_eval(item)
     return value if isinstance(value, str) else item
 
 
 def _given(example: str | tuple[str, ...]) -> Arguments | None:
-    """A list's items are the arguments; a text is a call, arguments between commas, or an argument a line."""
+    """The call of an example. A list holds arguments; a text is a call, arguments with commas, or one per line."""
     if not isinstance(example, str):
         return _arguments(f"_({', '.join(example)})")
     lines = ", ".join(line for line in example.splitlines() if line.strip())
@@ -92,14 +92,14 @@ def _arguments(text: str, names_are_texts: bool = False) -> Arguments | None:
 
 
 class _NamesAreTexts(ast.NodeTransformer):
-    """`is_happy(abcd)` means the text `abcd`."""
+    """Turns names into strings: `is_happy(abcd)` means the text `abcd`."""
 
     def visit_Name(self, node: ast.Name) -> ast.Constant:
         return ast.Constant(node.id)
 
 
 def _literal(node: ast.expr, names_are_texts: bool) -> Any:
-    """The node's value. Raises ValueError where it is none, `...` included."""
+    """The node's value. Raises ValueError if it is no literal, or contains `...`."""
     node = _NamesAreTexts().visit(node) if names_are_texts else node
     if any(isinstance(each, ast.Constant) and each.value is ... for each in ast.walk(node)):
         raise ValueError("an ellipsis stands for values that are not shown")
@@ -107,7 +107,7 @@ def _literal(node: ast.expr, names_are_texts: bool) -> Any:
 
 
 def _calls(text: str, task: Task, names_are_texts: bool = False) -> Iterator[Arguments]:
-    """`f(1, 2)`, wherever it stands but after `def`."""
+    """Calls such as `f(1, 2)`, wherever they are, except after `def`."""
     name = task.entry.rpartition(".")[2]
     for match in list(re.finditer(rf"(?<![\w.])(?:\w{{1,40}}\.)?{re.escape(name)}\(", text))[:MOST]:
         end = _closing(text, match.end() - 1)
@@ -118,13 +118,13 @@ def _calls(text: str, task: Task, names_are_texts: bool = False) -> Iterator[Arg
 
 
 def _loose_calls(text: str, task: Task) -> Iterator[Arguments]:
-    """`f(abc)` with texts that lack their quotes; not `f(s)` where s is a parameter's own name."""
+    """Calls such as `f(abc)` with strings that lack quotes, but not `f(s)` if s is a parameter's name."""
     own = {each.name for each in task.parameters or ()}
     return (call for call in _calls(text, task, True) if not own & {x for x in call.positional if isinstance(x, str)})
 
 
 def _named_values(text: str, task: Task) -> Iterator[Arguments]:
-    """`s = "abc", c = "b"`: as many examples as every parameter has values; its default is no example."""
+    """Named values such as `s = "abc", c = "b"`, for as many examples as every parameter has values."""
     text, columns = _without_head(text, task), []
     for parameter in task.parameters or ():
         places = re.finditer(rf"(?<!\w){re.escape(parameter.name)}\s?(?:=|:|(?=\[))\s?", text)
@@ -134,7 +134,7 @@ def _named_values(text: str, task: Task) -> Iterator[Arguments]:
 
 
 def _without_head(text: str, task: Task) -> str:
-    """A text without the parameters behind the first `def` of the function."""
+    """The text without the parameters after the function's first `def`, whose defaults are no examples."""
     head = f"def {task.entry.rpartition('.')[2]}("
     before, found, rest = text.partition(head)
     end = _closing(f"({rest}", 0) if found else None
@@ -142,7 +142,7 @@ def _without_head(text: str, task: Task) -> str:
 
 
 def _input_lines(text: str, task: Task) -> Iterator[Arguments]:
-    """`Input: [1, 2], 3`."""
+    """Lines such as `Input: [1, 2], 3`."""
     for line in text.splitlines():
         head, colon, rest = line.partition(":")
         if colon and head.strip().casefold().endswith("input") and len(rest) < LONG:
@@ -152,7 +152,7 @@ def _input_lines(text: str, task: Task) -> Iterator[Arguments]:
 
 
 def _before_arrows(text: str, task: Task) -> Iterator[Arguments]:
-    """`[1, 2] => 3`, for a function of one parameter."""
+    """Lines such as `[1, 2] => 3`, for a function with one parameter."""
     if task.parameters is not None and len(task.parameters) == 1:
         for line in text.splitlines():
             start = line.strip(" *-•\t`")
@@ -162,7 +162,7 @@ def _before_arrows(text: str, task: Task) -> Iterator[Arguments]:
 
 
 def _value_at(text: str, start: int) -> tuple[Any, int] | None:
-    """The literal that begins here, and where it ends."""
+    """The literal that begins at `start`, and where it ends."""
     if text[start : start + 1] in {*OPENING, "'", '"'}:
         end = _closing(text, start)
     else:
@@ -173,7 +173,7 @@ def _value_at(text: str, start: int) -> tuple[Any, int] | None:
 
 
 def _closing(text: str, start: int) -> int | None:
-    """Just after the bracket or quote that ends what begins here; None where it does not come soon."""
+    """The place after the bracket or quote that closes the one at `start`; None if it is too far."""
     depth, quote, place = 0, "", start
     while place < min(len(text), start + LONG):
         letter = text[place]
@@ -191,14 +191,14 @@ def _closing(text: str, start: int) -> int | None:
 
 
 def _samples(text: str) -> list[str]:
-    """What stands between `Sample Input` and `Sample Output`, after the first mention of an example."""
+    """The texts between `Sample Input` and `Sample Output`, from the first mention of an example on."""
     lines = text.splitlines()
     first = next((place for place, line in enumerate(lines) if _SAMPLE.search(line)), len(lines))
     return list(_between(lines[first:], _INPUT))
 
 
 def _pairs(text: str) -> list[str]:
-    """What stands between any `Input` and `Output`, but for the sentences that describe an input."""
+    """The texts between any `Input` and `Output`, except sentences that describe an input."""
     for heading in (_INPUT, _INPUT_LINE):
         if found := [each for each in _between(text.splitlines(), heading) if not _SENTENCE.search(each)]:
             return found
@@ -206,7 +206,7 @@ def _pairs(text: str) -> list[str]:
 
 
 def _between(lines: Sequence[str], heading: re.Pattern[str]) -> Iterator[str]:
-    """The lines from each heading of an input to the one of its output; the heading's own `rest` is the first."""
+    """The lines from each heading of an input to the next of an output; the heading's `rest` comes first."""
     block: list[str] | None = None
     for line in lines:
         if found := heading.match(line):

@@ -1,6 +1,6 @@
-"""The inputs that a group's programs are run on: those that the prompt shows, and others like them, or made from types.
+"""Makes the inputs of a group's programs: those that the prompt shows, others like them, or values by type.
 
-They depend on the prompt alone and are the same in every process: draws come from its digest, and sets are written in
+They depend only on the prompt and are the same in every process: draws come from its digest, and sets are written in
 order.
 """
 
@@ -21,9 +21,9 @@ from restrain_openrlhf.answers.kinds.code.mutations import (
 from restrain_openrlhf.answers.kinds.code.task import Task
 from restrain_openrlhf.answers.kinds.code.typed_values import value_for
 
-# An input is at most this many characters, and so many are tried for each that is wanted.
+# The most characters of an input, and the number of tries for each input that is wanted.
 LONG, TRIES = 2000, 20
-# One call in so many gets an argument of its neighbour.
+# In one of so many calls, one argument is copied to another.
 COPIES = 5
 
 Input = TypeVar("Input")
@@ -31,7 +31,7 @@ Input = TypeVar("Input")
 
 @lru_cache(maxsize=64)
 def inputs_for(task: Task, count: int) -> tuple[str, ...]:
-    """At most `count` inputs as a job writes them, and at least one; none where the parameters are not known."""
+    """One to `count` inputs in the form of a job; none if the parameters are not known."""
     draws = Draws(f"{task.entry}\n{task.shown[-1]}\n{task.given}")
     if task.way == "script":
         texts = shown_texts(task)
@@ -46,7 +46,7 @@ def inputs_for(task: Task, count: int) -> tuple[str, ...]:
 def _grown(
     first: Sequence[Input], count: int, another: Callable[[Sequence[Input]], Input], write: Callable[[Input], str]
 ) -> tuple[str, ...]:
-    """The first inputs and others, none twice; others may be made of those that are known by then, unless long."""
+    """The first inputs and then `another`, made from all known inputs that are not long; no duplicates."""
     texts = [write(each) for each in first[:count]]
     known = [each for each, text in zip(first, texts, strict=False) if len(text) <= LONG]
     for _ in range(TRIES * count):
@@ -61,7 +61,7 @@ def _grown(
 
 
 def _domains(calls: Sequence[Arguments]) -> dict[int | str, Domain]:
-    """What the values of each parameter have in common, by its place or name."""
+    """The domain of each parameter's values, by its place or name."""
     columns: dict[int | str, list[object]] = {}
     for call in calls:
         given: dict[int | str, object] = dict(enumerate(call.positional))
@@ -72,11 +72,11 @@ def _domains(calls: Sequence[Arguments]) -> dict[int | str, Domain]:
 
 
 def _like(call: Arguments, domains: dict[int | str, Domain], draws: Draws) -> Arguments:
-    """A call with one or two of its arguments changed."""
+    """The call with one or two arguments changed."""
     positional, named = list(call.positional), dict(call.named)
     places: list[int | str] = [*range(len(positional)), *named]
     if len(positional) > 1 and not draws.below(COPIES):
-        # Two arguments that are nearly the same meet where programs compare them.
+        # Nearly equal arguments test the places where programs compare them.
         one, other = draws.shuffled(range(len(positional)))[:2]
         if type(positional[one]) is type(positional[other]):
             positional[one] = positional[other]
@@ -95,13 +95,13 @@ def _made(task: Task, draws: Draws) -> Arguments:
 
 
 def written(call: Arguments) -> str:
-    """The call's arguments as a job has them: `([positional], {named})`."""
+    """The call's arguments in the form of a job: `([positional], {named})`."""
     named = ", ".join(f"{name!r}: {literal(value)}" for name, value in call.named.items())
     return f"({literal(list(call.positional))}, {{{named}}})"
 
 
 def literal(value: object) -> str:
-    """`repr`, but sets in order: theirs differs from process to process."""
+    """The value's `repr` with sets in a fixed order, because theirs differs from process to process."""
     match value:
         case list():
             return f"[{', '.join(map(literal, value))}]"

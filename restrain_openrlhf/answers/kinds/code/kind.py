@@ -1,4 +1,4 @@
-"""The kind of answer `code`: its settings, programs turned into jobs for the sandbox, and which of them are equal."""
+"""The kind of answer `code`: its settings, the jobs of programs in the sandbox, and which programs are equal."""
 
 import re
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from restrain_openrlhf.machine.sandbox.program import RETURNED, Job
 
 Outcomes = tuple[str, ...]
 FAILED = "!"
-# What jobs came to lately: an outcome depends on nothing but its job.
+# Outcomes of recent jobs, which depend on nothing but the job.
 MOST_KNOWN = 1 << 12
 _KNOWN: dict[Job, Outcomes] = {}
 RETURNED_NOTHING = RETURNED + outcome.digest("")
 PASSED = RETURNED + outcome.digest("passed")
-# A script's prompt that says that something is read.
+# Words by which a script's prompt says that the script reads an input.
 _READS = re.compile(r"\b(?:stdin|standard input)\b|^\W{0,8}inputs?\b", re.IGNORECASE | re.MULTILINE)
 
 
 class Expected(BaseModel):
-    """What a script should print for one input."""
+    """One test of a script: its input, and what it should print."""
 
     input: str
     output: str
@@ -47,7 +47,7 @@ class Code(AnswerKind):
     from the row's column `examples` where there is one. Neither tests nor gold are read. Programs run in a sandbox.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     reads: ClassVar[str] = (
         "An answer is the last Python block that defines the function that the prompt leaves open, or the bare rest of "
         "that function; for a prompt without a function, the last Python block."
@@ -88,11 +88,11 @@ class Code(AnswerKind):
     )
 
     def check_machine(self) -> None:
-        """Runs a program in the sandbox."""
+        """Run a program in the sandbox."""
         run_all([self.job("", "script", "", ("",), self.call_seconds)], self.sandbox, self.group_seconds)
 
     def check_row(self, row: Row) -> None:
-        """Whether there are inputs to compare programs on: without any, all answers of the group would be missing."""
+        """Raises DataError if there are no inputs to compare programs on, so that all answers would be missing."""
         task = read_task(row)
         known = task.parameters is not None or shown_calls(task) or shows_call(task)
         if unread_examples(task):
@@ -112,20 +112,20 @@ class Code(AnswerKind):
         return program_of(response, read_task(row))
 
     def recognises(self, response: str, row: Row) -> bool:
-        """A program that is fenced or defines something, or of a function that is known: a bare word is Python too."""
+        """Whether it is fenced, defines something, or has a known function. A bare word is Python too."""
         known = row.get("entry_point") or read_task({PROBLEM: "", **row}).code
         looks = bool(fenced(response)) or "def " in response or bool(known)
         return looks and super().recognises(response, row)
 
     def key(self, answer: str, row: Row) -> str:
-        """A digest of what the program returns on every input; classes compare those of them that suit the group."""
+        """A digest of the program's outcomes on all inputs. `classes` compares only the inputs that suit the group."""
         (outcomes,) = self._outcomes([answer], read_task(row))
         return outcome.digest("\n".join(outcomes or [DIED]))
 
     def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
-        """Equal are programs that agree on every input on which at most half of the group's programs fail.
+        """Programs are equal if they agree on every input on which at most half of the group's programs fail.
 
-        A program that fails on all of them is missing: there is nothing that it answers.
+        A program that fails on all these inputs counts as a missing answer.
         """
         task = read_task(row)
         programs = list(dict.fromkeys(answer for answer in answers if answer is not None))
@@ -136,7 +136,7 @@ class Code(AnswerKind):
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         """Whether the program passes: HumanEval's `check`, asserts, or a JSON list of `{input, output}` for scripts.
 
-        Raises DataError where a script's gold is no such list.
+        Raises DataError if a script's gold is no such list.
         """
         if answer is None:
             return False
@@ -156,13 +156,13 @@ class Code(AnswerKind):
         return run_all(jobs, self.sandbox, self.group_seconds) == wanted
 
     def _outcomes(self, programs: Sequence[str], task: Task) -> list[Outcomes | None]:
-        """What each program does on each input; None for one that the group's time left out."""
+        """The outcome of each program on each input; None for a program that the group's time limit left out."""
         inputs = inputs_for(task, self.inputs)
         if not inputs:
             return [None for _ in programs]
         if task.way == "calls":
             return self._ran([self.job(each, "calls", task.entry, inputs, self.program_seconds) for each in programs])
-        # Each input is a run of its own, as a judge's is.
+        # A script is run separately on each input, as programming judges do.
         seconds = min(self.call_seconds, self.program_seconds)
         jobs = [self.job(each, "script", "", (text,), seconds) for each in programs for text in inputs]
         ran = self._ran(jobs)
@@ -170,7 +170,7 @@ class Code(AnswerKind):
         return [_script_outcomes(row) for row in rows]
 
     def _ran(self, jobs: Sequence[Job]) -> list[Outcomes | None]:
-        """What came of each job. A group's classes and its keys are of the same programs, which run once."""
+        """The outcomes of each job. Known ones are not run again: classes and keys need the same programs."""
         found: dict[Job, Outcomes | None] = {job: known for job in jobs if (known := _KNOWN.get(job)) is not None}
         new = [job for job in dict.fromkeys(jobs) if job not in found]
         ran = dict(zip(new, run_all(new, self.sandbox, self.group_seconds), strict=True))
@@ -187,7 +187,7 @@ class Code(AnswerKind):
         inputs: tuple[str, ...],
         seconds: float,
     ) -> Job:
-        """What the sandbox runs."""
+        """The job of a program for the sandbox."""
         return Job(
             source=program,
             way=way,
@@ -202,7 +202,7 @@ class Code(AnswerKind):
 
 
 def _script_outcomes(runs: Sequence[Outcomes | None]) -> Outcomes | None:
-    """One program's runs together; one that prints nothing anywhere has not answered."""
+    """The outcomes of a script's runs. A script that prints nothing on any input has not answered."""
     outcomes = [run[0] for run in runs if run is not None]
     if len(outcomes) < len(runs):
         return None
@@ -214,7 +214,7 @@ def _script_outcomes(runs: Sequence[Outcomes | None]) -> Outcomes | None:
 
 
 def _asserts(gold: str) -> str:
-    """Tests as one text: as they are, or the lines of a JSON list such as MBPP's `test_list`."""
+    """Tests as one text; a JSON list, such as MBPP's `test_list`, has one line each."""
     try:
         return "\n".join(_LINES.validate_json(gold))
     except ValidationError:
@@ -237,10 +237,10 @@ def returns(outcome: str) -> bool:
 
 
 def comparable(programs: Sequence[Outcomes | None]) -> list[int]:
-    """The inputs, by their place, on which at most half of the group's programs fail.
+    """The places of the inputs on which at most half of the group's programs fail.
 
-    What most programs fail on is no input that the prompt allows. Programs that fail everywhere do not count, and None
-    is a program that was not run.
+    An input on which most programs fail is probably not allowed by the prompt. Programs that fail everywhere, or were
+    not run (None), do not count.
     """
     counted = [outcomes for outcomes in programs if outcomes and any(map(returns, outcomes))]
     if not counted:
@@ -250,10 +250,9 @@ def comparable(programs: Sequence[Outcomes | None]) -> list[int]:
 
 
 def signatures(programs: Sequence[Outcomes | None]) -> list[Outcomes | None]:
-    """Each program's outcomes on the comparable inputs, failures all alike; None where it fails on all of them.
+    """Each program's outcomes on comparable inputs, with all failures alike; None if it fails on all of them.
 
-    The inputs are the same for the whole group, and signatures are compared as they are. So equality is reflexive,
-    symmetric and transitive.
+    The inputs are the same for the whole group, so equality of signatures is reflexive, symmetric and transitive.
     """
     places = comparable(programs)
     restricted = [outcomes and tuple(outcomes[place] for place in places) for outcomes in programs]

@@ -1,8 +1,8 @@
-"""Other values like the shown ones: changed a little, within what the shown ones have in common.
+"""Makes values that are a little different from the shown ones, but keep what those have in common.
 
-No negative number where none is shown, the same letters, no empty list where none is, sorted lists sorted, lists of one
-length, numbers no greater than a length: right programs may differ on what a prompt does not allow. Draws are the same
-for the same text, in every process and version of Python.
+For example, a negative number or an empty list is made only if one is shown, letters are the same, sorted lists stay
+sorted, and lists of equal length stay equally long. On values that a prompt does not allow, right programs may differ.
+Draws are the same for the same text, in every process and version of Python.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from restrain_openrlhf.answers.kinds.code.examples import Arguments
 
 Item = TypeVar("Item")
-# What one call keeps may be chance.
+# A rule needs so many calls, because one call may obey it by chance.
 ENOUGH = 2
 _WORDS = re.compile(r"(\s+)")
 
 
 class Draws:
-    """Of `random` only `random()` is used, whose numbers Python promises not to change."""
+    """Random draws that depend only on a text: Python promises never to change the numbers of `random()`."""
 
     def __init__(self, text: str) -> None:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -33,11 +33,11 @@ class Draws:
         return int(self._source.random() * end)
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """One of them."""
+        """One of the items."""
         return items[self.below(len(items))]
 
     def shuffled(self, items: Sequence[Item]) -> list[Item]:
-        """All of them in another order."""
+        """All items, in random order."""
         left = list(items)
         return [left.pop(self.below(len(left))) for _ in items]
 
@@ -46,8 +46,8 @@ class Draws:
 class Domain:
     """What the shown values of a parameter have in common, at any depth.
 
-    The least number, somewhat more than the greatest (a slow right program must not run out of time), the letters, the
-    fewest letters of a text, the fewest items of a list, and whether all lists are sorted.
+    `least` is the smallest number and `greatest` twice the largest and a little more, so that a slow but right program
+    does not run out of time. Then come the letters, the shortest text and list, and whether all lists are sorted.
     """
 
     least: float = 0
@@ -90,7 +90,7 @@ def _is_sorted(row: Sequence[Any]) -> bool:
 
 
 def mutated(value: Any, domain: Domain, draws: Draws) -> Any:
-    """A value of the same type, changed in one place; itself where there is nothing to change."""
+    """A value of the same type that is changed in one place, or the value itself if nothing can be changed."""
     new = value
     match value:
         case bool():
@@ -156,7 +156,7 @@ def _row(items: list[Any], domain: Domain, draws: Draws) -> list[Any]:
 
 
 def mutated_text(text: str, draws: Draws) -> str:
-    """A script's input with one line changed: its shape stays, since a first number often counts what follows."""
+    """A script's input with one line changed. Its shape is kept, as a first number often counts what follows."""
     lines = text.split("\n")
     places = [place for place, line in enumerate(lines) if line.strip()]
     if places:
@@ -166,7 +166,7 @@ def mutated_text(text: str, draws: Draws) -> str:
 
 
 def _line(words: list[str], is_alone: bool, draws: Draws) -> str:
-    """Words in another order, a number within the line's own range, or a word's letters in another order."""
+    """The line with its words or a word's letters in another order, or a number changed within the line's range."""
     at = draws.below(len(words))
     numbers = [int(word) for word in words if re.fullmatch(r"-?\d{1,18}", word)]
     if len(numbers) < len(words):
@@ -184,9 +184,10 @@ def _line(words: list[str], is_alone: bool, draws: Draws) -> str:
 
 @dataclass(frozen=True)
 class Rules:
-    """What shown calls keep, by their arguments' places.
+    """Rules that all shown calls obey, by the places of arguments.
 
-    Lists that are equally long, and pairs of a number and what is at least as long.
+    `equally_long` are lists of equal length. `at_most_the_length` pairs a number with a list or text that is at least
+    as long.
     """
 
     equally_long: tuple[int, ...]
@@ -194,7 +195,7 @@ class Rules:
 
 
 def rules_of(calls: Sequence[Arguments]) -> Rules:
-    """What all calls keep."""
+    """The rules that all calls obey."""
     rows = [call.positional for call in calls]
     width = min(map(len, rows), default=0)
     pairs = list(permutations(range(width), 2)) if len(rows) >= ENOUGH else []
@@ -212,7 +213,7 @@ def _is_at_most_the_length(number: object, row: object) -> bool:
 
 
 def obeying(rules: Rules, call: Arguments) -> Arguments:
-    """The call, its lists cut and its numbers lowered so that it keeps the rules."""
+    """The call with its lists cut and its numbers lowered to obey the rules."""
     values = list(call.positional)
     shortest = min((len(values[place]) for place in rules.equally_long), default=0)
     for place in rules.equally_long:

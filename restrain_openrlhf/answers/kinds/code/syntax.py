@@ -1,18 +1,18 @@
-"""Python as text: what parses, which functions it has, which of them is left open, and what is fenced in prose."""
+"""Reads Python in text: parses it, lists functions and open ones, and finds fenced blocks in prose."""
 
 import ast
 import builtins
 import warnings
 from collections.abc import Iterator
 
-# Longer texts are no answer; parsing takes about a second for a million characters.
+# Longer texts are no answer. Parsing takes about a second for a million characters.
 LONGEST = 100_000
 PYTHON = frozenset({"", "python", "python3", "py", "py3", "python2"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def parse(text: str) -> ast.Module | None:
-    """The tree; None for what is no Python. Total on any text."""
+    """The syntax tree; None if the text is not Python. Accepts any text."""
     if len(text) > LONGEST:
         return None
     try:
@@ -24,7 +24,7 @@ def parse(text: str) -> ast.Module | None:
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
-    """Functions of the module as `name`, and those of its classes as `Class.name`, in their order."""
+    """The module's functions as `name` and those of its classes as `Class.name`, in order."""
     for node in tree.body:
         if isinstance(node, Function):
             yield node.name, node
@@ -33,7 +33,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
 
 
 def is_open(function: Function) -> bool:
-    """Whether a function is there to be written: nothing in it but words, `pass`, `...` or `raise`."""
+    """Whether a function is still to be written: its body has only strings, `pass`, `...` or `raise`."""
     return all(
         isinstance(each, ast.Pass | ast.Raise) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
         for each in function.body
@@ -41,7 +41,7 @@ def is_open(function: Function) -> bool:
 
 
 def defines(tree: ast.Module, entry: str) -> bool:
-    """Whether the module has a name that may be the function; `Class.method` needs its class alone."""
+    """Whether the module defines the function's name, or for `Class.method` the class's name."""
     wanted = entry.partition(".")[0]
     for node in tree.body:
         match node:
@@ -60,7 +60,7 @@ def defines(tree: ast.Module, entry: str) -> bool:
 
 
 def called_names(text: str) -> list[str]:
-    """Functions that the examples of a text call, one a call: after `assert` and `>>>`; Python's own left out."""
+    """Names of functions that a text calls after `assert` or `>>>`, once per call, without Python's built-in ones."""
     lines = [line.strip() for line in text[:LONGEST].splitlines()]
     shown = [line.removeprefix(">>>").strip() for line in lines if line.startswith((">>>", "assert "))]
     trees = [tree for line in shown[:100] if (tree := parse(line))]
@@ -69,7 +69,7 @@ def called_names(text: str) -> list[str]:
 
 
 def fenced(text: str) -> list[str]:
-    """Blocks between lines of three backticks whose language is Python or not given; one that never ends counts."""
+    """Blocks fenced by ``` whose language is Python or not given. A block that never ends counts too."""
     blocks: list[str] = []
     lines: list[str] = []
     language: str | None = None

@@ -1,6 +1,6 @@
-"""What a prompt asks for, the function that its own code leaves open or a script, and the program that a response is.
+"""Reads the task of a prompt, a function that its code leaves open or a script, and the program of a response.
 
-That is the last Python block that has the function, or the prompt's code and its completion.
+The program is the last Python block that has the function, or the prompt's code with its completion.
 """
 
 import ast
@@ -26,19 +26,20 @@ from restrain_openrlhf.answers.kinds.code.syntax import (
     parse,
 )
 
-# A prompt's code may lack a body altogether; a method's is further in.
+# Bodies to try for a prompt's last function, which may lack one; a method's body is indented further.
 BODIES = ("", "\n    pass", "\n        pass")
 STARTS = ("def ", "async def ", "import ", "from ", "class ", "@")
 # Lines of prose may begin with "from" or "class" too.
 MOST_STARTS = 20
 # The marks of MBPP's few-shot prompt (Austin et al., 2021), each at the beginning of a line.
 BEGIN, DONE = (re.compile(rf"^[ \t]*\[{mark}\]", re.MULTILINE) for mark in ("BEGIN", "DONE"))
-# Of a prompt this much is looked at for its code.
+FUTURE = re.compile(r"^from __future__ import [^(\n]*$", re.MULTILINE)
+# How many characters of a prompt are searched for code.
 LONGEST_PROMPT = 20_000
 
 
 class Example(BaseModel):
-    """One input that a row gives; what comes out of it is not read."""
+    """An input that a row gives. Its output is not read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -46,7 +47,7 @@ class Example(BaseModel):
 
 
 class TaskColumns(BaseModel):
-    """The columns that are read of a row; others are left alone."""
+    """The columns of a row that are read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -71,13 +72,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Task:
-    """What programs are written for.
+    """The task that programs solve.
 
-    `entry` is the function that is called, or `Class.method`; empty for scripts, which read and print. `preamble` is
-    the prompt's own code before the open function, and `code` all of it, which a bare completion goes on with.
-    `parameters` is None where the prompt does not show them. `shown` is where examples may stand: the open function's
-    docstring as its program would see it, and the whole prompt. `given` are the row's own examples: a text, or a list's
-    items as literals.
+    `entry` is the function that is called, or `Class.method`; it is empty for scripts, which read and print. `preamble`
+    is the prompt's own code before the open function, and `code` is all of its code, which a bare completion continues.
+    `parameters` is None if the prompt does not show them. `shown` are the texts that may have examples: the open
+    function's docstring, and the whole prompt. `given` are the row's own examples: a text, or a list's items as
+    literals.
     """
 
     entry: str
@@ -94,20 +95,20 @@ class Task:
 
 
 def read_task(row: Row) -> Task:
-    """The row's task. Raises DataError where a column is not in its form."""
+    """The row's task. Raises DataError if a column has a wrong form."""
     columns = read_columns(TaskColumns, row)
     given = tuple(each if isinstance(each, str) else _items(each) for each in columns.inputs)
     return _task(columns.problem, columns.entry_point or "", given)
 
 
 def _items(given: object) -> tuple[str, ...]:
-    """A list's items, each as a literal; a number alone is a list of one."""
+    """A list's items, each as a literal. Any other value counts as a list of one."""
     return tuple(map(repr, given if isinstance(given, list) else [given]))
 
 
 @lru_cache(maxsize=64)
 def _task(problem: str, entry: str, given: tuple[str | tuple[str, ...], ...]) -> Task:
-    """One for all rollouts of a group."""
+    """The task, cached for all rollouts of a group."""
     for code, tree in _codes(problem):
         for name, function in reversed(list(functions(tree))):
             if entry in (name, name.rpartition(".")[2]) if entry else is_open(function):
@@ -120,7 +121,7 @@ def _task(problem: str, entry: str, given: tuple[str | tuple[str, ...], ...]) ->
 
 
 def _codes(problem: str) -> Iterator[tuple[str, ast.Module]]:
-    """Python in the prompt with a function in it: the last fenced block first, then what is not fenced."""
+    """Python code with a function in the prompt: fenced blocks, the last one first, then unfenced code."""
     problem = problem[:LONGEST_PROMPT]
     lines = problem.split("\n")
     starts = [place for place, line in enumerate(lines) if line.startswith(STARTS)][:MOST_STARTS]
@@ -134,7 +135,7 @@ def _codes(problem: str) -> Iterator[tuple[str, ast.Module]]:
 
 
 def _block(lines: list[str]) -> Iterator[str]:
-    """Lines up to the first that is prose again: not indented, and no start of code."""
+    """The lines before the next prose, which is a line that is not indented and does not start code."""
     for line in lines:
         if line.strip() and not line[0].isspace() and not line.startswith((*STARTS, ")", "#")):
             return
@@ -142,7 +143,7 @@ def _block(lines: list[str]) -> Iterator[str]:
 
 
 def _text(node: ast.expr | None) -> str:
-    """As Python writes it; empty for none, and for what is nested too deep."""
+    """The node as source; empty for None, and for one that is nested too deep."""
     try:
         return ast.unparse(node) if node else ""
     except RecursionError:
@@ -150,7 +151,7 @@ def _text(node: ast.expr | None) -> str:
 
 
 def _parameters(function: Function, is_method: bool) -> tuple[Parameter, ...]:
-    """Those that a call gives by position."""
+    """The parameters that a call gives by position, without `self`."""
     every = [*function.args.posonlyargs, *function.args.args]
     defaults = [""] * (len(every) - len(function.args.defaults)) + [_text(each) for each in function.args.defaults]
     found = [
@@ -160,9 +161,9 @@ def _parameters(function: Function, is_method: bool) -> tuple[Parameter, ...]:
 
 
 def program_of(response: str, task: Task) -> str | None:
-    """The program; None where none parses and has the function. Linear in the response.
+    """The program of a response; None if none parses and has the function. Takes linear time.
 
-    What follows MBPP's `[DONE]` is the next task of a model that went on.
+    Text after MBPP's `[DONE]` is ignored: there the model has gone on to a next task.
     """
     response = BEGIN.split(DONE.split(response, maxsplit=1)[0])[-1]
     for block in reversed(fenced(response)):
@@ -176,12 +177,13 @@ def program_of(response: str, task: Task) -> str | None:
 
 
 def _whole(text: str, task: Task) -> str | None:
-    """A block that has the function itself, under the prompt's imports and helpers; or one that goes on with it."""
+    """The program of a block that has the function, with the prompt's imports and helpers, or that completes it."""
     code = textwrap.dedent(text)
     if not _checked(code, task):
         return next((whole for each in _completions(text, task) if (whole := _checked(each, task))), None)
-    # `from __future__` must come first, and then the imports before it are the program's own business.
-    return _checked(f"{task.preamble}\n{code}", task) if task.preamble else code
+    # Imports from __future__ must come first in the program.
+    first = "".join(f"{line}\n" for line in FUTURE.findall(code))
+    return _checked(f"{first}{task.preamble}\n{FUTURE.sub('', code)}", task) if task.preamble else code
 
 
 def _checked(code: str, task: Task) -> str | None:
@@ -192,7 +194,7 @@ def _checked(code: str, task: Task) -> str | None:
 
 
 def _completions(text: str, task: Task) -> Iterator[str]:
-    """The prompt's code with the text as the function's body, whose first line or all may have lost its indentation."""
+    """The prompt's code with the text as the function's body, of which some or all lines may lack indentation."""
     lines = [line for line in text.split("\n") if line.strip()]
     if not task.code or not lines:
         return
@@ -206,7 +208,7 @@ def _completions(text: str, task: Task) -> Iterator[str]:
 
 
 def _up_to_the_end(body: str) -> str:
-    """A function's body ends where the indentation does, as HumanEval's own harness cuts it."""
+    """The body up to the end of its indentation, where HumanEval's harness cuts it too."""
     lines = body.split("\n")
     end = next((place for place, line in enumerate(lines) if line.strip() and line[0] not in " \t)]}"), len(lines))
     return "\n".join(lines[:end])

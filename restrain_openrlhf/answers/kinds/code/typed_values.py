@@ -1,4 +1,4 @@
-"""Values for parameters of which the prompt shows none: by annotation, else by default, else by name."""
+"""Makes values for parameters that have none in the prompt, by annotation, else by default, else by name."""
 
 import ast
 from typing import Any
@@ -11,7 +11,7 @@ NUMBERS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 20, 25, 36, 50, 97, 100
 LETTERS = "abcde"
 TEXTS = ("", "a", "ab", "hello world", "Hello, World!", "abcba", "12345", "aabbcc", "The quick brown fox", "A1 b2")
 LONGEST = 6
-# Names that people give to parameters; what is not here has no type.
+# Usual names of parameters by their type.
 BY_NAME = {
     "int": "n k m x y z i j a b c num number count size target index limit left right start end",
     "str": "s t text string str word sentence char st txt message line prefix pattern key name date phrase num_str",
@@ -37,7 +37,7 @@ def _type_of(parameter: Parameter, draws: Draws) -> ast.expr:
 
 
 def _of_default(default: str) -> str:
-    """The type of a default; None says nothing."""
+    """The type of a default; empty if there is none, or for None."""
     try:
         value = ast.literal_eval(default) if default else None
     except (ValueError, TypeError, SyntaxError, RecursionError):
@@ -46,7 +46,7 @@ def _of_default(default: str) -> str:
 
 
 def _of(annotation: ast.expr, draws: Draws) -> Any:
-    """A value of an annotation such as `List[Tuple[int, str]]` or `int | None`; an unknown name is a whole number."""
+    """A value for an annotation such as `List[Tuple[int, str]]` or `int | None`; an integer for an unknown name."""
     match annotation:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             return _of(draws.pick((left, right)), draws)
@@ -58,7 +58,7 @@ def _of(annotation: ast.expr, draws: Draws) -> Any:
 
 
 def _name(node: ast.expr) -> str:
-    """`list` of `List` and `typing.List`."""
+    """The type's name in lower case: `list` for `List` and `typing.List`."""
     return (node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")).casefold()
 
 
@@ -80,12 +80,12 @@ def _container(name: str, inside: list[ast.expr], draws: Draws) -> Any:
 
 
 def _key(value: Any) -> Any:
-    """What a dictionary or a set can hold."""
+    """The value as a key of a dictionary or an item of a set."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def _plain(name: str, draws: Draws) -> Any:
-    """A value of a type without brackets; rows and dictionaries of numbers."""
+    """A value of a type without brackets; lists and dictionaries have numbers."""
     count = draws.below(LONGEST + 1)
     value: Any = draws.pick(NUMBERS)
     match name:

@@ -1,4 +1,4 @@
-"""The kind `embedding`: answers whose sentence embeddings lie near each other."""
+"""The kind `embedding`: answers are equal if their sentence embeddings are near each other."""
 
 from restrain_openrlhf.answers.kinds.embedding.kind import Embedding
 

@@ -1,6 +1,6 @@
-"""A sentence embedding model on the CPU: one text at a time, so that a text's vector depends on nothing else.
+"""Runs a sentence embedding model on the CPU, one text at a time, so that vectors depend only on their text.
 
-Its libraries are imported where the first model is loaded.
+Its libraries are imported when the first model is loaded.
 """
 
 import json
@@ -19,7 +19,7 @@ from restrain_openrlhf.errors import ConfigError, GraderError, reason_of
 Pooling = Literal["mean", "cls"]
 MOST_KNOWN = 1 << 15
 MOST_TOKENS = 512
-# As sentence-transformers writes them: the modules in their order, and the settings of the second.
+# Files of sentence-transformers: the list of modules, the settings of pooling, and the longest text.
 MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
 SERVED = ("Transformer", "Pooling", "Normalize")
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
@@ -27,7 +27,7 @@ PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 @dataclass
 class Encoder:
-    """A loaded model with the vectors that it has made; safe from any thread."""
+    """A loaded model with a cache of its vectors. Safe to use from several threads."""
 
     tokenizer: Any
     model: Any
@@ -37,7 +37,7 @@ class Encoder:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def vectors(self, texts: list[str]) -> NDArray[np.float32]:
-        """Unit vectors, of shape (texts, dimension). Raises GraderError where the model gives none."""
+        """Unit vectors, of shape (texts, dimension). Raises GraderError if a vector is zero or not finite."""
         with self._lock:
             for text in texts:
                 if text not in self._known:
@@ -68,7 +68,7 @@ _LOADING = threading.Lock()
 
 
 def encoder(model: str, revision: str | None) -> Encoder:
-    """The model of a folder or of the hub, loaded once a process. Raises ConfigError where it cannot be had or used."""
+    """The model of a folder or the hub, loaded once per process. Raises ConfigError if it cannot be used."""
     with _LOADING:
         return _loaded(model, revision)
 
@@ -118,9 +118,9 @@ def _downloaded(model: str, revision: str | None) -> Path:
 
 
 def _pooling(folder: Path) -> Pooling:
-    """How a sentence's vector is made of its tokens'; the mean where the folder does not say.
+    """How tokens' vectors are pooled into a sentence's; by their mean if the folder does not say.
 
-    Raises ConfigError for a model with other layers after the transformer, or pooled in another way.
+    Raises ConfigError for a model with more layers after the transformer, or with another pooling.
     """
     modules = [str(module.get("type")).rpartition(".")[2] for module in _json(folder / MODULES, [])]
     modes = {name for name, chosen in _json(folder / POOLING, {}).items() if chosen and name.startswith("pooling_mode")}

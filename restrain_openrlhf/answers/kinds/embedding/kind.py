@@ -1,4 +1,4 @@
-"""Short texts that mean much the same: clusters of a sentence embedding model's vectors."""
+"""Short texts that mean much the same, by clusters of a sentence embedding model's vectors."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
@@ -12,7 +12,7 @@ from restrain_openrlhf.answers.kinds.compared_texts import ComparedTexts
 from restrain_openrlhf.answers.kinds.embedding.encoder import encoder
 
 Linkage = Literal["complete", "average"]
-# Finer differences are a processor's rounding; without them, ties are ties everywhere.
+# Similarities are rounded, so that ties do not depend on a processor's rounding.
 DECIMALS = 6
 
 
@@ -50,12 +50,15 @@ class Embedding(ComparedTexts):
     revision: str | None = Field(default=None, description="The hub's revision of the model; null: the newest.")
 
     def check_machine(self) -> None:
-        """Loads the model."""
+        """Load the model."""
         super().check_machine()
         encoder(self.model, self.revision)
 
     def compared(self, texts: Sequence[str], row: Row) -> list[int]:
-        """Raises ConfigError where the model or its libraries are missing, GraderError where it gives no vector."""
+        """The cluster of each text.
+
+        Raises ConfigError without the model or its libraries, GraderError without a vector.
+        """
         vectors = encoder(self.model, self.revision).vectors([self.prefix + text for text in texts])
         return clusters(vectors, self.threshold, self.linkage)
 
@@ -63,8 +66,9 @@ class Embedding(ComparedTexts):
 def clusters(vectors: NDArray[np.float32], threshold: float, linkage: Linkage) -> list[int]:
     """The cluster of each of n unit vectors, of shape (n, dimension).
 
-    The two clusters that are most similar are joined, the first such pair at a tie, as long as their similarity is the
-    threshold or more: that of their least similar members (complete), or the mean over pairs of members (average).
+    The two most similar clusters are joined, at a tie the first such pair, while their similarity is at least the
+    threshold. It is the similarity of their least similar members (complete), or the mean over pairs of members
+    (average).
     """
     exact = vectors.astype(np.float64)
     similarity = np.round(exact @ exact.T, DECIMALS)
@@ -85,7 +89,7 @@ def clusters(vectors: NDArray[np.float32], threshold: float, linkage: Linkage) -
 def _joined(
     first: NDArray[np.float64], second: NDArray[np.float64], n: float, m: float, linkage: Linkage
 ) -> NDArray[np.float64]:
-    """The similarity of every cluster to the two as one, from that to each; -inf stays for those that are gone."""
+    """The similarity of every cluster to two joined ones; it stays -inf for clusters that are gone."""
     if linkage == "complete":
         return np.minimum(first, second)
     return np.round((n * first + m * second) / (n + m), DECIMALS)

@@ -1,4 +1,4 @@
-"""The kind `judge`: answers that a function or a service of the user's takes for equal."""
+"""The kind `judge`: the user's own function or service decides which answers are equal."""
 
 from restrain_openrlhf.answers.kinds.judge.kind import Judge
 

@@ -1,4 +1,4 @@
-"""A judge behind HTTP: one POST a question, tried again while the judge is busy or away."""
+"""A judge behind HTTP: each question is a POST request, which is repeated while the judge is busy or unreachable."""
 
 import json
 import os
@@ -15,16 +15,16 @@ from urllib.parse import urlsplit
 
 from restrain_openrlhf.errors import ConfigError, GraderError, reason_of
 
-# Statuses that may be others a moment later.
+# Statuses of HTTP after which another try may succeed.
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 60.0
 MOST_BYTES = 1 << 24
-# Not the generator that a run seeds.
+# The run's seeded generator is left alone.
 _JITTER = random.SystemRandom()
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """Redirects are not followed: the token would go wherever they lead."""
+    """Does not follow redirects, because the token would be sent wherever they lead."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
@@ -36,7 +36,7 @@ _OPENER = urllib.request.build_opener(_Stay)
 
 
 class Passing(Exception):  # noqa: N818 - it is told to the loop that tries again, and never raised further
-    """A try that failed, why, and for how many seconds the judge wants to be left alone."""
+    """A failed try that may be repeated, with its reason, and how many seconds the judge asks to wait."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -45,9 +45,9 @@ class Passing(Exception):  # noqa: N818 - it is told to the loop that tries agai
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address; seconds of one try; how many tries; the environment variable that holds the token, if there is one.
+    """A judge's address, with the seconds and the number of tries, and the environment variable of its token.
 
-    The token goes into the header Authorization, and into nothing else.
+    The token is sent only in the header Authorization.
     """
 
     url: str
@@ -56,7 +56,7 @@ class Endpoint:
     token_variable: str | None = None
 
     def __call__(self, question: Mapping[str, Any]) -> Any:
-        """The reply. Raises GraderError where the judge refuses, or fails as often as it is tried."""
+        """Ask a question and return the reply. Raises GraderError if the judge refuses, or every try fails."""
         request = urllib.request.Request(self.url, json.dumps(question).encode(), self._headers(), method="POST")
         for attempt in range(1, self.tries + 1):
             try:
@@ -83,7 +83,7 @@ class Endpoint:
             raise Passing(reason_of(error)) from None
 
     def _body(self, response: HTTPResponse) -> bytes:
-        """Raises Passing for one that is cut off or takes too long, GraderError for one that is too large."""
+        """The reply's bytes. Raises Passing if it is cut off or too slow, and GraderError if it is too large."""
         end, body = time.monotonic() + self.seconds, bytearray()
         while part := response.read1(1 << 16):
             body += part
@@ -96,7 +96,7 @@ class Endpoint:
         return bytes(body)
 
     def check(self) -> None:
-        """Raises ConfigError where there is no token that a request could carry; asks nothing."""
+        """Raises ConfigError if a token is named but missing or unusable. Nothing is asked."""
         self._token()
 
     def _headers(self) -> dict[str, str]:
@@ -104,7 +104,7 @@ class Endpoint:
         return {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
 
     def _token(self) -> str:
-        """Raises ConfigError where the variable has none, or has what no header can carry; never shows it."""
+        """The token. Raises ConfigError if it is missing or cannot be in a header; the error does not show it."""
         if self.token_variable is None:
             return ""
         token = os.environ.get(self.token_variable, "").strip()
@@ -136,9 +136,9 @@ def _start_of(error: urllib.error.HTTPError) -> str:
 
 
 def _retry_after(error: urllib.error.HTTPError) -> float:
-    """The seconds of the header Retry-After, within bounds; 0 where there are none, such as for a date."""
+    """The seconds of the header Retry-After, within bounds; 0 if it is absent or a date."""
     try:
-        # In this order NaN becomes 0.
+        # In this order of arguments, NaN becomes 0.
         return min(max(0.0, float(error.headers.get("Retry-After", 0))), LONGEST_WAIT_SECONDS)
     except ValueError:
         return 0.0

@@ -1,4 +1,4 @@
-"""Answers that a judge of the user's own takes for equal: a Python function, or a service behind HTTP."""
+"""Asks the user's own judge which answers are equal: a Python function, or a service behind HTTP."""
 
 import atexit
 import json
@@ -113,21 +113,21 @@ class Judge(ComparedTexts):
         return self
 
     def row_columns(self) -> frozenset[str]:
-        """What is sent, and what `read` reads."""
+        """The columns that are sent to the judge, and those that `read` reads."""
         return super().row_columns() | frozenset(self.send)
 
     @property
     def cost(self) -> Cost:
-        """What this judge was asked in this process, counted over all groups."""
+        """How many verdicts this process has asked of this judge, over all groups."""
         return _verdicts(self._judging).cost
 
     @property
     def _judging(self) -> "Judge":
-        """What reads is no matter of the judge's, and has settings that cannot be hashed."""
+        """The settings without `read`, which the judge does not depend on, and which may not be hashable."""
         return self.model_copy(update={"read": AS_WRITTEN})
 
     def check_machine(self) -> None:
-        """Imports the function, or finds the token; the judge itself is not asked, as that may cost."""
+        """Import the function, or find the token. The judge itself is not asked, because that may cost money."""
         super().check_machine()
         judge = _judge(self)
         if isinstance(judge, Endpoint):
@@ -138,7 +138,7 @@ class Judge(ComparedTexts):
         self._sent(row)
 
     def compared(self, texts: Sequence[str], row: Row) -> list[int]:
-        """As the judge says. Raises GraderError where it says nothing, DataError where the row lacks a column."""
+        """The judge's classes. Raises GraderError if it gives none, and DataError if the row lacks a column."""
         verdicts, sent = _verdicts(self._judging), self._sent(row)
         if self.asks == "group":
             return verdicts.classes(texts, sent)
@@ -147,7 +147,7 @@ class Judge(ComparedTexts):
         return joined(texts, equal, self.contradictions == "connect")
 
     def _sent(self, row: Row) -> Mapping[str, Any]:
-        """The columns that the judge gets. Raises DataError for one that is missing, or that JSON cannot hold."""
+        """The columns for the judge. Raises DataError for one that is missing or cannot be written as JSON."""
         if missing := [name for name in self.send if row.get(name) is None]:
             raise DataError(
                 f"The prompt {str(row.get(PROBLEM))[:60]!r} has no column {missing[0]!r}, which `answers.send` names. "
@@ -165,7 +165,7 @@ class Judge(ComparedTexts):
 
 @lru_cache(maxsize=64)
 def _verdicts(judge: Judge) -> Verdicts:
-    """One for equal settings, with one memory and one count."""
+    """The verdicts of a judge, shared by equal settings."""
     name = f"{judge.callable or judge.url} {judge.revision}".strip()
     verdicts = Verdicts(_judge(judge), name, None if judge.cache is None else Path(judge.cache))
     atexit.register(_tell_cost, judge.callable or judge.url, verdicts.cost)
@@ -173,21 +173,21 @@ def _verdicts(judge: Judge) -> Verdicts:
 
 
 def _tell_cost(judge: str | None, cost: Cost) -> None:
-    """At a process' end, when all of it is known; each worker of a run asks for itself."""
+    """Print the counts when the process ends. Each worker of a run counts its own questions."""
     if cost.calls or cost.cached:
         told = f"asked for {cost.calls}, known before {cost.cached}"
         print(f"note: verdicts of the judge {judge}: {told}.", file=sys.stderr)
 
 
 def _judge(judge: Judge) -> Ask:
-    """Raises ConfigError where the function cannot be imported."""
+    """The judge as a function of a question. Raises ConfigError if the user's function cannot be imported."""
     if judge.url is not None:
         return Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
     return function_judge(str(judge.callable))
 
 
 def function_judge(name: str) -> Ask:
-    """A function as a judge. Raises ConfigError where it cannot be imported."""
+    """The user's function as a judge. Raises ConfigError if it cannot be imported."""
     function = _imported(name)
 
     def ask(question: Mapping[str, Any]) -> Any:

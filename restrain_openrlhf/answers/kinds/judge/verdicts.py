@@ -1,4 +1,4 @@
-"""What a judge says of answers: asked once, kept in this process and in a folder, counted, and never guessed."""
+"""A judge's verdicts on answers: asked once, kept in this process and in a folder, counted, and never guessed."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ MOST_KNOWN = 1 << 17
 
 @dataclass
 class Cost:
-    """How many verdicts, each of a group or of a pair, the judge was asked for, and how many were known already."""
+    """How many verdicts (on a group or a pair) were asked of the judge, and how many were known already."""
 
     calls: int = 0
     cached: int = 0
@@ -30,9 +30,9 @@ class Cost:
 
 @dataclass
 class Verdicts:
-    """A judge with what it has said; safe from any thread.
+    """A judge with its known verdicts. Safe to use from several threads.
 
-    `judge` tells verdicts of different judges in one folder apart.
+    The name `judge` keeps the verdicts of different judges in one folder apart.
     """
 
     ask: Ask
@@ -43,7 +43,7 @@ class Verdicts:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def classes(self, answers: Sequence[str], row: Mapping[str, Any]) -> list[int]:
-        """A number for each answer, equal for equal answers. Raises GraderError where the judge gives none."""
+        """A number for each answer, equal for equal answers. Raises GraderError if the judge gives none."""
         question = {"answers": list(answers), "row": dict(row)}
         known: list[int] | None = self._find(question)
         if known is None:
@@ -52,7 +52,7 @@ class Verdicts:
         return known
 
     def equal(self, pairs: Sequence[Pair], row: Mapping[str, Any]) -> list[bool]:
-        """Whether the two of each pair are equal. Raises GraderError where the judge does not say."""
+        """Whether the two answers of each pair are equal. Raises GraderError if the judge does not say."""
         questions = {pair: {"pair": list(pair), "row": dict(row)} for pair in pairs}
         verdicts = {pair: self._find(question) for pair, question in questions.items()}
         if new := [pair for pair, verdict in verdicts.items() if verdict is None]:
@@ -63,7 +63,7 @@ class Verdicts:
         return [bool(verdicts[pair]) for pair in pairs]
 
     def _find(self, question: Mapping[str, Any]) -> Any:
-        """The verdict on a question that was asked before; None where it was not, or its file is damaged."""
+        """The verdict on a question that was asked before; None if it was not, or its file is damaged."""
         name = self._name(question)
         if name not in self._known and self.folder is not None:
             with suppress(OSError, ValueError, TypeError, KeyError):
@@ -77,7 +77,7 @@ class Verdicts:
         return found
 
     def _keep(self, question: Mapping[str, Any], verdict: object) -> None:
-        """In this process and, whole or not at all, in the folder. Raises GraderError where that is not possible."""
+        """Keep a verdict here and in the folder, whole or not at all. Raises GraderError if writing fails."""
         name = self._name(question)
         with self._lock:
             if len(self._known) >= MOST_KNOWN:
@@ -107,7 +107,7 @@ class Verdicts:
 
 
 def class_numbers(reply: Any, n: int) -> list[int]:
-    """The `classes` of a reply on n answers. Raises GraderError for anything but n whole numbers."""
+    """The `classes` of a reply on n answers. Raises GraderError if they are not n whole numbers."""
     found = _entries(reply, "classes")
     with suppress(TypeError):
         numbers = [operator.index(each) for each in found if not isinstance(each, bool)]
@@ -117,7 +117,7 @@ def class_numbers(reply: Any, n: int) -> list[int]:
 
 
 def truths(reply: Any, n: int) -> list[bool]:
-    """The `equal` of a reply on n pairs. Raises GraderError for anything but n times true or false."""
+    """The `equal` of a reply on n pairs. Raises GraderError if it is not n times true or false."""
     found = _entries(reply, "equal")
     if len(found) == n and all(isinstance(each, bool) for each in found):
         return found
@@ -136,9 +136,9 @@ def _unreadable(reply: Any, wanted: str) -> GraderError:
 
 
 def joined(answers: Sequence[str], equal: Mapping[Pair, bool], connect: bool) -> list[int]:
-    """Classes of sorted answers from the verdicts on all pairs of them: what equal pairs connect is one class.
+    """Classes of sorted answers from the verdicts on all pairs. Answers that equal pairs connect are one class.
 
-    Without `connect`, raises GraderError where two of one class were told apart.
+    Without `connect`, raises GraderError if a pair within one class was judged different.
     """
     label = {answer: number for number, answer in enumerate(answers)}
     for (first, second), verdict in equal.items():

@@ -1,4 +1,4 @@
-"""The kind `sql`: queries that bring the same rows from the prompt's database."""
+"""The kind `sql`: queries are equal if they return the same rows from the prompt's database."""
 
 from restrain_openrlhf.answers.kinds.sql.kind import Sql
 

@@ -1,4 +1,4 @@
-"""What a query comes to on a prompt's database: asked of a process of its own, which ends where it takes too long."""
+"""Runs queries on a prompt's database, in a separate process that is ended if it takes too long."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from restrain_openrlhf.errors import DataError, GraderError
 from restrain_openrlhf.machine.worker_process import WorkerProcess
 
 START_SECONDS = 60.0
-# The worker's own limit is of processor time; this is for one that waits for a disk.
+# Wall time, for a worker that waits for a disk. The worker's own limit is of CPU time.
 PATIENCE_SECONDS = 120.0
 MOST_KNOWN = 1 << 17
 PROBE = {"query": "SELECT 1", "path": None, "script": "", "identity": "", "steps": 10_000, "rows": 1, "seconds": 10.0}
@@ -19,9 +19,9 @@ PROBE = {"query": "SELECT 1", "path": None, "script": "", "identity": "", "steps
 
 @dataclass(frozen=True)
 class Database:
-    """The absolute path of a SQLite file, or else the script that makes a database in memory.
+    """A SQLite file by its absolute path, or a script that makes a database in memory.
 
-    `identity` changes with what the file or the script holds, as far as a file's size and time tell.
+    `identity` changes with the content of the script, or with the time or size of the file.
     """
 
     path: str | None
@@ -30,7 +30,7 @@ class Database:
 
     @classmethod
     def of_file(cls, path: Path) -> "Database":
-        """Raises DataError where there is no such file."""
+        """The database in a file. Raises DataError if there is no such file."""
         try:
             found = os.stat(path)
         except (OSError, ValueError):
@@ -41,13 +41,13 @@ class Database:
 
     @classmethod
     def of_script(cls, script: str) -> "Database":
-        """CREATE TABLE and INSERT statements."""
+        """The database that a script of CREATE TABLE and INSERT statements makes."""
         return cls(None, script, hashlib.sha256(script.encode(errors="surrogatepass")).hexdigest())
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one query: instructions of SQLite's machine, rows of its result, and seconds of processor time."""
+    """Limits of one query: instructions of SQLite's virtual machine, rows of its result, and CPU seconds."""
 
     steps: int
     rows: int
@@ -56,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The digests of a query's rows, in their order and in any, and how many there are, and different ones."""
+    """Digests of a query's rows, in order and in any order, and the numbers of rows and of distinct rows."""
 
     in_order: str
     in_any_order: str
@@ -66,16 +66,16 @@ class QueryResult:
 
 @dataclass
 class Queries:
-    """One process that runs queries, started when first needed and replaced when it ends; safe from any thread."""
+    """A process that runs queries, started when first needed and replaced when it ends. Threads may share it."""
 
     _worker: WorkerProcess | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _known: dict[tuple[str, str, Limits], QueryResult | None] = field(default_factory=dict)
 
     def result(self, query: str, database: Database, limits: Limits) -> QueryResult | None:
-        """None where the query is refused, is wrong, or goes beyond the limits; what is known is not asked again.
+        """The result of a query, cached; None if it is refused, wrong, or exceeds the limits.
 
-        Raises DataError where the database cannot be read, GraderError where no process starts.
+        Raises DataError if the database cannot be read, and GraderError if no process starts.
         """
         question = (query, database.identity, limits)
         if question not in self._known:
@@ -87,7 +87,7 @@ class Queries:
         return self._known[question]
 
     def close(self) -> None:
-        """End the process and forget all results; the next query starts another."""
+        """End the process and forget all results. The next query starts a new process."""
         with self._lock:
             self._known.clear()
             if self._worker is not None and self._worker.is_ready:
@@ -121,7 +121,7 @@ def _named(database: Database) -> str:
 
 
 def _started() -> WorkerProcess:
-    """A new process that runs a query as it should. Raises GraderError for any other: all queries would be missing."""
+    """A new process that has passed a test query. Raises GraderError if it fails the test."""
     process = WorkerProcess([worker.__file__])
     try:
         process.read(START_SECONDS)

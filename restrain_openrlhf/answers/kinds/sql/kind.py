@@ -1,4 +1,4 @@
-"""SQL queries: equal where they bring the same rows from the prompt's database, on which they are run."""
+"""SQL queries, which are run on the prompt's database and are equal if they return the same rows."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -14,7 +14,7 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class SqlColumns(BaseModel):
-    """One of the three says what the database is."""
+    """Exactly one of the three columns names the database."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -76,7 +76,7 @@ class Sql(AnswerKind):
     )
 
     def check_machine(self) -> None:
-        """Finds the folder of databases, where the settings name one."""
+        """Find the folder of databases, if the settings name one."""
         if self.databases is not None and not Path(self.databases).is_dir():
             raise ConfigError(
                 f"answers.databases: {self.databases} is not a folder (the working folder is {Path.cwd()}). Correct "
@@ -84,7 +84,7 @@ class Sql(AnswerKind):
             )
 
     def check_row(self, row: Row) -> None:
-        """Finds the row's database, and does not open it."""
+        """Find the row's database, without opening it."""
         self._database(row)
 
     def extract(self, response: str, row: Row) -> str | None:
@@ -98,15 +98,15 @@ class Sql(AnswerKind):
         result = self._result(answer, row)
         if result is None:
             return f"text {answer}"
-        # One row, or the same one again and again, has no order: a maximum may be found with or without ORDER BY.
+        # One distinct row has no order: a maximum can be found with or without ORDER BY.
         if orders_rows(answer) and result.different_rows > 1:
             return f"in order {result.in_order}"
         return f"rows {result.in_any_order}"
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
-        """Execution accuracy as Spider has it: the gold query alone says whether the order counts.
+        """Spider's execution accuracy, in which the gold query decides whether the order of rows counts.
 
-        Raises DataError where the gold query does not run.
+        Raises DataError if the gold query does not run.
         """
         wanted = self._result(self.answer_of_gold(gold, row), row)
         if wanted is None:

@@ -1,10 +1,10 @@
-"""SQL as text: the query that a response ends with, and whether its outermost SELECT puts its rows in an order."""
+"""Reads SQL as text: finds the last query of a response, and whether its outermost SELECT orders its rows."""
 
 import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-# SQLite's words for it. What is quoted or commented out to the end of the text is closed there, as in SQLite.
+# SQLite's tokens. A quote or comment that is never closed ends with the text, as in SQLite.
 _TOKEN = re.compile(
     r"""
       (?P<quoted> '(?:[^']++|'')*+(?:'|\Z) | "(?:[^"]++|"")*+(?:"|\Z) | `[^`]*+(?:`|\Z) | \[[^\]]*+(?:\]|\Z) )
@@ -15,8 +15,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# Where a query may begin outside a fence: on a line of its own, or after one of these marks. "Select" and "With" are
-# prose, and WITH is followed by a name and AS.
+# The start of a query outside a fence: on a new line, or after one of these marks. Capitalised "Select" and "With" are
+# prose, and WITH must be followed by a name and AS.
 _START = re.compile(
     r"""(?:^|[:;`>*])[ \t]*+
         (SELECT\b | select\b
@@ -34,9 +34,9 @@ MAX_LENGTH = 20_000
 
 
 def last_query(response: str) -> str | None:
-    """The query of the last fenced block of SQL, or the last bare one; after a thought, if there is one. Total.
+    """The query of the last fenced block of SQL, or the last bare one. Text after a thought is searched first.
 
-    None where that block holds no query, or where the text is longer than MAX_LENGTH characters.
+    None if that block has no query, or the query is longer than MAX_LENGTH characters. Accepts any text.
     """
     thought, _, answer = response.rpartition(_END_OF_THOUGHT)
     found = _last_in(answer) or _last_in(thought)
@@ -50,16 +50,16 @@ def is_query(text: str) -> bool:
 
 
 def orders_rows(query: str) -> bool:
-    """Whether ORDER BY stands outside all brackets: there it belongs to the whole query, a UNION included.
+    """Whether ORDER BY is outside all brackets, where it orders the whole query, a UNION included.
 
-    In a subquery, a common table expression, a window or an aggregate it stands inside brackets.
+    In a subquery, a common table expression, a window or an aggregate it is inside brackets.
     """
     outer = [word for word, depth in _words(query) if depth == 0]
     return ("order", "by") in pairwise(outer)
 
 
 def _words(text: str) -> Iterator[tuple[str, int]]:
-    """Each word in lower case, with the number of brackets that it stands in; strings and comments have none."""
+    """Each word in lower case with its depth in brackets. Words in strings and comments are skipped."""
     depth = 0
     for token in _TOKEN.finditer(text):
         match token["mark"]:
@@ -76,7 +76,10 @@ def _last_in(text: str) -> str | None:
 
 
 def _fenced_from_the_end(text: str) -> Iterator[str]:
-    """The blocks that are marked as SQL, or not marked and begin as a query; one that is cut off ends with the text."""
+    """Blocks marked as SQL, or unmarked ones that begin as a query, the last first.
+
+    An unclosed block ends with the text.
+    """
     for block in reversed(text.split("```")[1::2]):
         if block.isspace() or not block:
             continue
@@ -101,9 +104,9 @@ def _last_bare(text: str) -> str | None:
 
 
 def _end(paragraph: str, start: re.Match[str]) -> int:
-    """Where the query ends: at the backtick that closes the one before it, else at its semicolon, else at the end.
+    """The end of a query: at the closing backtick if it began with one, else at its semicolon, else at the end.
 
-    At most one character beyond MAX_LENGTH is looked at.
+    The search ends one character beyond MAX_LENGTH.
     """
     first, last = start.start(1), min(len(paragraph), start.start(1) + MAX_LENGTH + 1)
     if start[0].startswith("`"):

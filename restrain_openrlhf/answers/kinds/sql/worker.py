@@ -1,6 +1,7 @@
-"""The process behind database.py: runs one query at a time on SQLite, read-only and within limits, a JSON line each.
+"""The process behind database.py: runs queries on SQLite, read-only and within limits, one JSON line each.
 
-A worker_process.py, of Python's own library alone. What a query comes to leaves it as digests, never as rows.
+It is the script of a WorkerProcess (machine/worker_process.py) and uses only the standard library. It returns digests,
+never rows.
 """
 
 import hashlib
@@ -20,16 +21,17 @@ from typing import Any
 
 MEMORY_BYTES = 1 << 30
 OPEN_DATABASES = 16
-# Of one text or blob, and of what LIKE and GLOB look for.
+# The largest text or blob, and the longest pattern of LIKE and GLOB.
 MAX_VALUE_BYTES, MAX_PATTERN_BYTES = 1 << 20, 1000
 STEPS_A_LOOK = 1000
-# Of a sum of floats these are the digits that do not depend on the order in which it was added up.
+# Significant digits: to decide whether a float is a whole number, and to write one that is not. They are few enough
+# that a sum does not depend on the order of its terms.
 EXACT_DIGITS, DIGITS = 12, 6
-# What 'now' is: the same result in every process and run.
+# The time of 'now', fixed so that results are the same in every process and run.
 CLOCK = "2025-01-01 12:00:00"
 CLOCKED = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
 WORDS_FOR_NOW = {"current_date": "date", "current_time": "time", "current_timestamp": "datetime"}
-# Everything without effects whose result depends on its arguments alone.
+# Functions without side effects whose results depend only on their arguments.
 FUNCTIONS = frozenset(
     """
     abs avg ceil ceiling char coalesce concat concat_ws count cume_dist dense_rank exp first_value floor format glob
@@ -46,11 +48,11 @@ ACTIONS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_
 
 
 class UnusableDatabase(Exception):  # noqa: N818 - it is told to the process that asks, and never raised further
-    """The file or the script of a prompt is none of SQLite's."""
+    """SQLite cannot use the file or script of a prompt."""
 
 
 class Steps:
-    """How many instructions of SQLite's machine a query may still take: the same on every computer."""
+    """How many instructions of SQLite's virtual machine a query may still take; the same on every computer."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -62,14 +64,14 @@ class Steps:
 
 
 class Databases:
-    """The databases that were asked last, each open and closed to all but reading."""
+    """The databases that were used last, open for reading only."""
 
     def __init__(self) -> None:
         self.steps = Steps()
         self._open: OrderedDict[str, sqlite3.Connection] = OrderedDict()
 
     def connection(self, identity: str, path: str | None, script: str) -> sqlite3.Connection:
-        """The database of that identity. Raises UnusableDatabase."""
+        """The database with this identity. Raises UnusableDatabase if SQLite cannot open it."""
         if identity not in self._open:
             self._open[identity] = self._opened(path, script)
         self._open.move_to_end(identity)
@@ -96,7 +98,7 @@ class Databases:
 
 
 def restrict(connection: sqlite3.Connection) -> None:
-    """From here on: reading, safe functions, bounded values, and a clock that stands still."""
+    """Allow only reading, safe functions and bounded values from now on, and stop the clock."""
     connection.executescript("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY;")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN_BYTES)
@@ -108,7 +110,7 @@ def restrict(connection: sqlite3.Connection) -> None:
 
 
 def permission(action: int, _table: str | None, function: str | None, *_: str | None) -> int:
-    """SQLite's authorizer: whether a query may do that."""
+    """SQLite's authorizer, which decides whether a query may take an action."""
     allowed = action in ACTIONS or (action == sqlite3.SQLITE_FUNCTION and str(function).lower() in FUNCTIONS)
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
@@ -117,7 +119,7 @@ _PLAIN = sqlite3.connect(":memory:")
 
 
 def at_the_clock(name: str, *arguments: Any) -> Any:
-    """SQLite's own function of time, where now is CLOCK; no time given means now."""
+    """SQLite's own function of date or time, with CLOCK as 'now', also if no time is given."""
     given = [CLOCK if isinstance(each, str) and each.lower() == "now" else each for each in arguments]
     if len(given) == (name == "strftime"):
         given.append(CLOCK)
@@ -125,7 +127,7 @@ def at_the_clock(name: str, *arguments: Any) -> Any:
 
 
 def answer(databases: Databases, question: dict[str, Any]) -> dict[str, Any]:
-    """The digests of a query's rows; `refused`, and why, where it has none; `unusable` where its database is."""
+    """The digests of a query's rows, or else why the query is `refused` or its database `unusable`."""
     databases.steps.left = question["steps"]
     end_after(question["seconds"])
     try:
@@ -138,9 +140,9 @@ def answer(databases: Databases, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_after(seconds: float) -> None:
-    """The system ends this process after so many more seconds of processor time, up to one more.
+    """Let the system end this process after so many more CPU seconds, rounded up.
 
-    One instruction may take long and asks nobody; processor time does not depend on what else the machine does.
+    A single slow instruction never calls `Steps.look`. CPU time does not depend on other work of the machine.
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(
@@ -149,7 +151,7 @@ def end_after(seconds: float) -> None:
 
 
 def digests(connection: sqlite3.Connection, query: str, most_rows: int) -> dict[str, Any]:
-    """Of the rows in their order, and of the rows in any order; the number of columns counts in both."""
+    """Digests of the rows, in order and in any order. Both depend on the number of columns too."""
     with closing(connection.execute(query)) as cursor:
         if cursor.description is None:
             return {"refused": "It is no query."}
@@ -168,18 +170,18 @@ def digests(connection: sqlite3.Connection, query: str, most_rows: int) -> dict[
 
 
 def digest(columns: str, rows: list[bytes]) -> str:
-    """One of all."""
+    """A digest of all rows."""
     return hashlib.sha256(b"".join([columns.encode(), b" ", *rows])).hexdigest()
 
 
 def texts(cursor: sqlite3.Cursor) -> Iterator[str]:
-    """Each row as text, equal where the rows are."""
+    """Each row as text; equal rows have equal texts."""
     for row in cursor:
         yield json.dumps([text_of(value) for value in row])
 
 
 def text_of(value: Any) -> str | None:
-    """A value's text: numbers by value, whatever their type; text and blobs as they are, and never as numbers."""
+    """A value as text. Numbers of both types are compared by value; text and blobs never equal numbers."""
     match value:
         case float():
             return number(value)
@@ -193,7 +195,7 @@ def text_of(value: Any) -> str | None:
 
 
 def number(value: float) -> str:
-    """A whole number is written as one, any other with 6 significant digits: 3.0 is 3, and 0.1 + 0.2 is 0.3."""
+    """A float as text: a whole number as such, others with 6 digits. 3.0 is 3, and 0.1 + 0.2 is 0.3."""
     exact = f"{value:.{EXACT_DIGITS}g}"
     if float(exact).is_integer():
         return f"{int(float(exact))}"
@@ -201,7 +203,7 @@ def number(value: float) -> str:
 
 
 def main() -> None:
-    """Say that it is ready, then serve until the input ends."""
+    """Report that it is ready, then serve until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["TZ"] = "UTC"
