@@ -65,7 +65,7 @@ def reason_of(error: Exception) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str], n: int = 1, block: str = "") -> str:
-    """` Did you mean 'kappa'?`, with a space before it, of the nearest names; empty where none is near.
+    """` Did you mean 'kappa'?`, with a space before it, of the nearest names; empty if none is near.
 
     A known name that is the word but for its blocks (kappa and method.kappa) is nearest. `block` is
     put before each name.

@@ -40,7 +40,7 @@ class Adaptation:
     Method and flags come from `config`, or else from a preset for `method` and the size of the set.
 
     `votes` is the number of rollouts per problem, before and after training. `boxed` says whether prompts ask for an
-    answer in the form that its kind is read in. `boxed` and `answers` are None where the configuration decides, or for
+    answer in the form that its kind is read in. `boxed` and `answers` are None if the configuration decides, or for
     `answers` the benchmark. `gold` and `heldout` are for the evaluation after training. With `stop` None no rule ends
     the run.
     """
@@ -66,7 +66,7 @@ class Adaptation:
 
     @property
     def kind(self) -> AnswerKind | None:
-        """The kind of answer that was asked for, else the benchmark's own; None where the configuration decides."""
+        """The kind of answer that was asked for, else the benchmark's own; None if the configuration decides."""
         if self.answers is None and self.problems.is_benchmark:
             return BENCHMARKS[self.problems.word].kind
         return self.answers

@@ -56,7 +56,7 @@ class Source:
         return self.word if self.is_benchmark else Path(self.word).stem
 
     def load(self) -> LoadedBenchmark:
-        """Load a known benchmark or a file with its answers. Raises DataError where that fails."""
+        """Load a known benchmark or a file with its answers. Raises DataError if that fails."""
         return load_benchmark(self.word, self.folder)
 
 
@@ -153,7 +153,7 @@ def instructed(problems: Sequence[PromptOnly], kind: AnswerKind) -> list[PromptO
 
 
 def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:
-    """Write the problems once. Raises DataError where `path` holds others, so that their results are not lost."""
+    """Write the problems once. Raises DataError if `path` holds others, so that their results are not lost."""
     if not path.exists():
         write_rows(path, problems)
     elif read_rows(path, PromptOnly) != list(problems):

@@ -65,7 +65,7 @@ class Watch:
 def train_watched(config: RunConfig, rules: StopRules | None, before: Reference, on_step: OnStep) -> Trained:
     """Train, or resume training; `before` has the base model's votes.
 
-    Raises ConfigError where stop rules have ended the run earlier, and there are no `rules` now.
+    Raises ConfigError if stop rules have ended the run earlier, and there are no `rules` now.
     """
     base_share = top_answer_share([row.majority_key for row in before.rows])
     watch = Watch(RunFolder(config.run_dir), rules, base_share, on_step)

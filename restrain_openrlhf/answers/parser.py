@@ -68,7 +68,7 @@ class Token:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The text's tokens. Raises NotAnExpression where there is none."""
+    """The text's tokens. Raises NotAnExpression at a character that begins no token."""
     position = 0
     text = text.rstrip()
     while position < len(text):

@@ -112,7 +112,7 @@ def _print_summary(made: Prepared) -> None:
 
 
 def _held_out(entry: TrainingSet, benchmark_dir: Path | None) -> tuple[str, ...]:
-    """The problems that must not be among the prompts. Raises DataError where they cannot be loaded."""
+    """The problems that must not be among the prompts. Raises DataError if they cannot be loaded."""
     if entry.apart_from is None:
         return ()
     try:

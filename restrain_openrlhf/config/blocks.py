@@ -147,7 +147,7 @@ class Agent(BaseModel):
 
     @property
     def text(self) -> str:
-        """The file's text. Raises ConfigError where it cannot be read."""
+        """The file's text. Raises ConfigError if it cannot be read."""
         try:
             return self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -93,7 +93,7 @@ def _words(name: str, value: object, takes_value: bool) -> list[str]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The host's flat namespace (dotted names) for command-line words. Raises ConfigError where the host would exit."""
+    """The host's flat namespace (dotted names) for command-line words. Raises ConfigError if the host would exit."""
     return host_parser().parse_args(list(arguments))
 
 

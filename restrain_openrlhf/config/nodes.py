@@ -55,7 +55,7 @@ def flags_on_nodes(config: RunConfig, shape: NodeShape) -> dict[str, Any]:
 def plan(flags: Flags, shape: NodeShape) -> Layout:
     """The worker pods for these flags (dotted names, parsed).
 
-    Raises ConfigError where a part of the layout does not fit on a node, GPUs would be idle, or there are too few
+    Raises ConfigError if a part of the layout does not fit on a node, GPUs would be idle, or there are too few
     nodes.
     """
     for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):

@@ -13,7 +13,7 @@ HOURS_FILE = CONFIGS / "hours.csv"
 
 
 def preset_file(name: str) -> Path | None:
-    """The file of the preset with this name, such as `cpu/demo`; None where there is none."""
+    """The file of the preset with this name, such as `cpu/demo`; None if there is none."""
     file = CONFIGS / f"{name}.yaml"
     return file if file.is_file() and not file.name.startswith("_") else None
 

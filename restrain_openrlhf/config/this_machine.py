@@ -53,7 +53,7 @@ def refuse_unsupported(device: Device, flags: Flags) -> None:
 def visible_memory() -> int | None:
     """The bytes of the smallest visible GPU; None on the CPU stack, and where no driver answers.
 
-    Also None where RAY_ADDRESS names a cluster, because a run then uses the cluster's GPUs. No CUDA context is created.
+    Also None if RAY_ADDRESS names a cluster, because a run then uses the cluster's GPUs. No CUDA context is created.
     """
     if "RAY_ADDRESS" in environ or not detect().has_gpus:
         return None
@@ -80,7 +80,7 @@ def on_this_machine(config: RunConfig) -> RunConfig:
 
 
 def flags_to_share(flags: Flags, gpus: int) -> dict[str, object]:
-    """The flags to set (dotted names) where `gpus` are too few for the layout; none where there are no GPUs.
+    """The flags to set (dotted names) where `gpus` are too few for the layout; none if there are no GPUs.
 
     A stack without GPUs has as many logical GPUs as are asked for. Engines that draw while the policy trains need their
     own GPUs.

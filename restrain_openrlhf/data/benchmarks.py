@@ -236,7 +236,7 @@ def _problem(
 ) -> Problem | None:
     """The problem of a row, read by the first schema that fits.
 
-    Raises DataError where none fits, or a value is wrong.
+    Raises DataError if none fits, or a value is wrong.
     """
     schema = next((schema for schema in schemas if schema.fits(row)), None)
     try:

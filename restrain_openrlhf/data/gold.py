@@ -103,7 +103,7 @@ class GoldFile:
         """The answers to those problems that have one, by the problem's hash; `where` names the problems in errors.
 
         A file may also have answers to other problems, because texts tell problems apart. Ids do not, so every id in
-        the file must be that of a problem. Raises DataError where it is not, where two problems have one id, where id
+        the file must be that of a problem. Raises DataError if it is not, where two problems have one id, where id
         and problem have different answers, and where no problem has an answer.
         """
         # All problems are only needed at once where the file has ids.

@@ -97,7 +97,7 @@ def model_fingerprint(model: str) -> str:
     """A model's identity: `commit:<sha>` for a hub id (offline from the local cache), `files:<digest>` for a folder.
 
     The digest is SHA-256 over the names and contents of the model's files (`model_digests`), in hex. Raises ConfigError
-    where the model cannot be found, or is only an adapter.
+    if the model cannot be found, or is only an adapter.
     """
     folder = model_folder(model)
     if folder is None:
@@ -129,7 +129,7 @@ def model_digests(folder: Path) -> dict[str, str]:
 
 
 def hub_commit(model: str) -> str:
-    """The commit that a hub id stands for. Raises ConfigError where neither the hub nor the cache knows the id."""
+    """The commit that a hub id stands for. Raises ConfigError if neither the hub nor the cache knows the id."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - not needed for local models
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
@@ -151,7 +151,7 @@ def file_digests(files: Iterable[Path]) -> dict[Path, str]:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hex, as sha256sum prints it. Raises OSError where the file cannot be read.
+    """SHA-256 of a file, in hex, as sha256sum prints it. Raises OSError if the file cannot be read.
 
     The digest of a large file is cached under the file's path, size, times of change and inode.
     """

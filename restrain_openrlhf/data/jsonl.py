@@ -91,7 +91,7 @@ def each_identified_row(path: Path, row_type: type[IdentifiedRow]) -> Iterator[t
 
 
 def _nul(value: object, where: str = "") -> str:
-    """The first key with a NUL character, such as responses.3; empty where there is none."""
+    """The first key with a NUL character, such as responses.3; empty if there is none."""
     if isinstance(value, str):
         return where if "\0" in value else ""
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -109,7 +109,7 @@ class Line:
 
 
 def each_line(path: Path) -> Iterator[Line]:
-    """The lines of a file, one at a time, with any line ends. Raises DataError where the file cannot be read."""
+    """The lines of a file, one at a time, with any line ends. Raises DataError if the file cannot be read."""
     try:
         with path.open("rb") as file:
             number = offset = 0
@@ -155,7 +155,7 @@ def _validated(path: Path, number: int, row: object, row_type: type[Row]) -> Row
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
     """Write all rows or nothing. No reader sees half a file, and an old file survives a failure.
 
-    Raises DataError where `path` cannot be written (data/outputs.py), and for Parquet where a column has several types.
+    Raises DataError if `path` cannot be written (data/outputs.py), and for Parquet where a column has several types.
     """
     output_file(path).parent.mkdir(parents=True, exist_ok=True)
     if is_parquet(path):
@@ -166,7 +166,7 @@ def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
 
 
 def arrow() -> Any:
-    """pyarrow with its modules for Parquet and for searches. Raises DataError where it is not installed."""
+    """pyarrow with its modules for Parquet and for searches. Raises DataError if it is not installed."""
     try:
         import pyarrow.compute  # noqa: PLC0415 - as Parquet's part
         import pyarrow.parquet  # noqa: PLC0415 - optional, and costs a moment
@@ -226,7 +226,7 @@ def drop_cut_line(path: Path) -> None:
 
 
 def last_line(path: Path) -> bytes:
-    """The last line, whole or not, without reading the whole file; empty where the file is empty."""
+    """The last line, whole or not, without reading the whole file; empty if the file is empty."""
     with path.open("rb") as file:
         start, tail = file.seek(0, os.SEEK_END), b""
         while start and b"\n" not in tail[:-1]:

@@ -32,7 +32,7 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
 
 @contextmanager
 def replacing(target: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """A file beside `target` that replaces it once it is complete. Raises OSError where the disk is full."""
+    """A file beside `target` that replaces it once it is complete. Raises OSError if the disk is full."""
     # The process's number would not do: in pods that share a volume, several processes have the number 1.
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.partial")
     try:
@@ -48,7 +48,7 @@ def replacing(target: Path, mode: str = "w") -> Iterator[IO[Any]]:
 def output_file(path: Path) -> Path:
     """The file that `path` names, with symbolic links followed. It need not exist.
 
-    Raises DataError where it is not a regular file, because replacing a device or a pipe would destroy it. Also raises
+    Raises DataError if it is not a regular file, because replacing a device or a pipe would destroy it. Also raises
     it where the folder cannot be written to, and for a file to which the shell writes this command's own output.
     """
     target = Path(os.path.realpath(path))
@@ -76,7 +76,7 @@ def _refuse_special(named: str, found: os.stat_result) -> None:
 def output_folder(path: Path) -> Path:
     """The folder that `path` names, with symbolic links followed. It exists or can be made.
 
-    Raises DataError where it is not a folder or may not be written to, and for a broken link.
+    Raises DataError if it is not a folder or may not be written to, and for a broken link.
     """
     target = Path(os.path.realpath(path))
     if path.is_symlink() and not target.exists():
@@ -88,7 +88,7 @@ def output_folder(path: Path) -> Path:
 
 
 def _refuse_unwritable(path: Path, folder: Path) -> None:
-    """Raises DataError where the nearest existing folder, in which missing ones would be made, cannot be written to."""
+    """Raises DataError if the nearest existing folder, in which missing ones would be made, cannot be written to."""
     there = next(each for each in (folder, *folder.parents) if _stat(each) is not None)
     if not there.is_dir():
         raise DataError(f"{path}: {there} is not a folder, so nothing can be written below it. Name another place.")
@@ -97,9 +97,9 @@ def _refuse_unwritable(path: Path, folder: Path) -> None:
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """The state of what `path` leads to; of the link itself where it leads to itself; None where nothing exists.
+    """The state of what `path` leads to; of the link itself where it leads to itself; None if nothing exists.
 
-    Python cannot resolve /dev/stdout to a pipe, but the kernel can. Raises DataError where this user has no access.
+    Python cannot resolve /dev/stdout to a pipe, but the kernel can. Raises DataError if this user has no access.
     """
     leads_to_itself = os.path.islink(os.path.realpath(path)) and not path.exists()
     try:

@@ -154,7 +154,7 @@ def plain_answer(row: Row) -> str:
 
 
 def lettered(row: Row, place: int) -> Problem:
-    """A multiple-choice problem. Raises DataError where its text does not list the choices, or gold is not a letter."""
+    """A multiple-choice problem. Raises DataError if its text does not list the choices, or gold is not a letter."""
     text, gold = _text(row), answer_text(row.get("answer"))
     if not lists_choices(text) or gold not in LETTERS:
         columns = choice_columns(row)
@@ -224,13 +224,13 @@ def _s1k_gold(solution: object) -> str | None:
 
 
 def choice_columns(row: Row) -> list[str]:
-    """The columns with a row's choices; empty where there are no such columns."""
+    """The columns with a row's choices; empty if there are no such columns."""
     single = list(LETTERS) if all(row.get(letter) is not None for letter in LETTERS) else []
     return [name for name in CHOICE_COLUMNS if row.get(name)] or single
 
 
 def answer_text(value: object) -> str:
-    """An answer as text; 142.0 becomes 142. Raises DataError where there is no answer, and for several."""
+    """An answer as text; 142.0 becomes 142. Raises DataError if there is no answer, and for several."""
     if value is None or isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
         raise DataError(f"its answer is {value!r}; it must be a single answer, as text or a number")
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
@@ -311,7 +311,7 @@ def mbpp(row: Row, place: int) -> Problem:
 
 
 def _tested(tests: str) -> dict[str, Any]:
-    """The column `entry_point`: the function that assertions call; empty where they only call built-in functions."""
+    """The column `entry_point`: the function that assertions call; empty if they only call built-in functions."""
     calls = (node.func for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Call))
     names = (each.id for each in calls if isinstance(each, ast.Name) and not hasattr(builtins, each.id))
     return {"entry_point": name} if (name := next(names, None)) else {}

@@ -38,7 +38,7 @@ def similar(read: Callable[[], Iterable[tuple[str, str]]], least: float) -> list
     """Pairs of prompts with a share of at least `least`, highest first; `read` gives (id, text), and is called twice.
 
     MinHash finds candidates, 98 % of the pairs with a share of 0.6 and more of those with a higher share; then their
-    texts are compared. Raises DataError where rensa is not installed.
+    texts are compared. Raises DataError if rensa is not installed.
     """
     bands = _bands(text for _, text in read())
     pairs = np.zeros(0, dtype=np.uint64)

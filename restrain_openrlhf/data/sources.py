@@ -85,7 +85,7 @@ TRAINING_SETS = {entry.name: entry for entry in (DAPO14K, MATH12K, SYNTHETIC_S1K
 
 
 def training_set(name: str) -> TrainingSet:
-    """The training set of that name. Raises DataError where there is none."""
+    """The training set of that name. Raises DataError if there is none."""
     if name not in TRAINING_SETS:
         raise DataError(
             f"{name!r} is no known training set. Known: {', '.join(TRAINING_SETS)} (`restrain data list`); for a file "
@@ -103,7 +103,7 @@ def each_row_of(hub: HubSet | None, source: str) -> Iterator[Row]:
 
     `source` is `hub`, or a path: .jsonl, .csv, .parquet, or a folder laid out as on the hub.
 
-    Raises DataError where the set cannot be loaded, saying what to do, such as getting access to a gated set.
+    Raises DataError if the set cannot be loaded, saying what to do, such as getting access to a gated set.
     """
     if source != HUB:
         return _from_path(Path(source), hub)
@@ -162,7 +162,7 @@ def _whole(path: Path, number: int, row: Row) -> Row:
 def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> Iterator[Row]:
     """The rows, one at a time, by Hugging Face's library; `hub` is the set on the hub, None for local files.
 
-    Raises DataError where they cannot be read or downloaded.
+    Raises DataError if they cannot be read or downloaded.
     """
     try:
         import datasets  # noqa: PLC0415 - costs a second

@@ -48,7 +48,7 @@ def _of_majority(row: GradeRow, part: slice) -> bool:
 
 
 def majority_right(group: GroupAnswers, correct: Sequence[bool]) -> bool:
-    """Whether the first response with the majority answer was graded right; False where no response has an answer."""
+    """Whether the first response with the majority answer was graded right; False if no response has an answer."""
     majority = group.majority
     return majority is not None and correct[group.answers.index(majority)]
 
@@ -123,7 +123,7 @@ class ReliabilitySoFar:
         self._counts = np.zeros((0, 4), dtype=np.int64)
 
     def add(self, row: GradeRow) -> None:
-        """Count a problem. Raises DataError where it has another number of rollouts than the problems before."""
+        """Count a problem. Raises DataError if it has another number of rollouts than the problems before."""
         n, before = len(row.answers), len(self._counts) - 1
         if before not in (-1, n):
             raise DataError(
@@ -154,7 +154,7 @@ class ReliabilitySoFar:
 
 
 def reliability(grades: Iterable[GradeRow]) -> list[SizeRow]:
-    """One row per size of a majority that occurs, ascending. Raises DataError where problems have different n."""
+    """One row per size of a majority that occurs, ascending. Raises DataError if problems have different n."""
     found = ReliabilitySoFar()
     for row in grades:
         found.add(row)

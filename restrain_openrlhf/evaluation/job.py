@@ -40,14 +40,10 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
     fingerprint = model_fingerprint(request.model)
     for entry in benchmarks:
         entry.kind.check(entry.kind.graded_row(each.problem, each.row) for each in entry.problems)
-    from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
+    from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
     tokenizer = AutoTokenizer.from_pretrained(request.model, trust_remote_code=True)
-    config = AutoConfig.from_pretrained(request.model, trust_remote_code=True)
-    most = int(config.get_text_config().max_position_embeddings)
-    context = request.context or most
-    if context > most:
-        raise ConfigError(f"--context {context}: the model {request.model} allows at most {most} tokens. Lower it.")
+    context = _context(request)
     template = choose_template(request.template, tokenizer)
     prompts = {entry.name: benchmark_prompts(entry, template, tokenizer) for entry in benchmarks}
     marks = Marks(template.adds_special_tokens, template.stops, end_tokens(tokenizer))
@@ -63,6 +59,18 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
         own = shard.of(prompts[entry.name])
         passes.append(SamplingPass(own, provenance, responses, ResponseRow, ResponseRow.of, chunk))
     return EvaluationJob(tuple(passes), lambda: RolloutEngine(request.model, sampling, tokenizer, marks))
+
+
+def _context(request: Request) -> int:
+    """The most tokens of a prompt with its response. Raises ConfigError if --context exceeds the model's."""
+    from transformers import AutoConfig  # noqa: PLC0415 - see prepare
+
+    config = AutoConfig.from_pretrained(request.model, trust_remote_code=True)
+    most = int(config.get_text_config().max_position_embeddings)
+    context = request.context or most
+    if context > most:
+        raise ConfigError(f"--context {context}: the model {request.model} allows at most {most} tokens. Lower it.")
+    return context
 
 
 def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> list[Prompt]:

@@ -21,7 +21,7 @@ WINDOWS = 20
 
 
 def majority(group: KeptGroup) -> int | None:
-    """The class with the most votes, of tied classes the first to appear; None where there is no class."""
+    """The class with the most votes, of tied classes the first to appear; None if there is no class."""
     votes = {rollout.label: rollout.class_votes or 0 for rollout in group.rollouts if rollout.label is not None}
     return min(votes, key=lambda label: (-votes[label], label), default=None)
 
@@ -40,14 +40,14 @@ def right_by_class(group: KeptGroup, right: Sequence[bool]) -> dict[int, float]:
 
 
 def weight_on_right(group: KeptGroup, shares: Mapping[int, float]) -> float | None:
-    """The sum over classes of w_j times the right share of class j; None where a class has no weight."""
+    """The sum over classes of w_j times the right share of class j; None if a class has no weight."""
     weights = {rollout.label: rollout.label_weight for rollout in group.rollouts if rollout.label is not None}
     known = [(weight, shares[label]) for label, weight in weights.items() if weight is not None]
     return fsum(weight * share for weight, share in known) if len(known) == len(weights) else None
 
 
 class Measures(BaseModel, frozen=True):
-    """What is measured on some groups. Shares are in [0, 1], and None where there is nothing to take a share of.
+    """What is measured on some groups. Shares are in [0, 1], and None if there is nothing to take a share of.
 
     `label_accuracy` is the share of groups whose majority is right, with 95 % bounds (Wilson); a class counts as right
     to the share of its right rollouts. `some_right` is the share of groups with a right rollout, and `rollout_accuracy`
@@ -189,7 +189,6 @@ def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: P
 
     Groups without gold are counted and left out. At least one must have gold, which `gold_for` ensures.
     """
-    total = Counts()
     by_step: dict[int, Counts] = defaultdict(Counts)
     by_size: dict[tuple[int, int], Counts] = defaultdict(Counts)
     prompts, without = set(), Counter[str]()
@@ -199,7 +198,6 @@ def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: P
             without[group.prompt_id] += 1
             continue
         found = Counts.of(group, answers)
-        total = total.plus(found)
         by_step[group.step] = by_step[group.step].plus(found)
         size = group.voters, group.majority_count
         by_size[size] = by_size[size].plus(found)
@@ -210,7 +208,7 @@ def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: P
         prompts=len(prompts),
         prompts_without_gold=len(without),
         groups_without_gold=without.total(),
-        total=total.measures(),
+        total=reduce(Counts.plus, by_step.values(), Counts()).measures(),
         by_window=tuple(_windows(by_step)),
         by_size=tuple(
             SizeMeasures(size=size, voters=voters, measures=by_size[voters, size].measures())

@@ -21,7 +21,7 @@ LONGEST_TEMPLATE = 4000
 
 @dataclass(frozen=True)
 class PromptGold:
-    """Gold answers by the hash of the problem; empty where no gold file was given.
+    """Gold answers by the hash of the problem; empty if no gold file was given.
 
     `before` and `after` are the numbers of characters that the template adds around a problem. `rows` has what the
     `kind` of answer reads of the problems, by their hash. If `exact`, an answer is only right if it would vote for the
@@ -36,11 +36,11 @@ class PromptGold:
     exact: bool = False
 
     def of(self, prompt: str) -> str | None:
-        """The gold answer to a prompt of the policy; None where there is none."""
+        """The gold answer to a prompt of the policy; None if there is none."""
         return self.answers.get(text_hash(self._problem(prompt))) if self.answers else None
 
     def right(self, prompt: str, answer: str | None) -> bool | None:
-        """Whether the answer is right; None where the prompt has no gold answer.
+        """Whether the answer is right; None if the prompt has no gold answer.
 
         Raises ConfigError for `exact` where gold is not an answer but tests, as for programs.
         """
@@ -75,7 +75,7 @@ def gold_for(
 
     Answers are compared by their `kind`, with the columns that it reads of the run's training set.
 
-    Raises DataError where the file cannot be read, has ids that are not in the training set, or answers no prompt.
+    Raises DataError if the file cannot be read, has ids that are not in the training set, or answers no prompt.
     """
     joined = join(prompts, _answers_to(flags, file))
     if joined is None:
@@ -114,7 +114,7 @@ def _problems(flags: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | None:
-    """The answers, with the template of these prompts; None where no prompt has an answer.
+    """The answers, with the template of these prompts; None if no prompt has an answer.
 
     The template is found by cutting off parts with which all prompts begin and end. A hash that matches proves the cut.
     """

@@ -79,7 +79,7 @@ class Request(BaseModel, frozen=True):
         return replace(known, n=self.n or known.n, max_new_tokens=length, seed=self.seed)
 
     def kind(self) -> AnswerKind | None:
-        """The kind of answer that was asked for. Raises ConfigError where there is no such kind."""
+        """The kind of answer that was asked for. Raises ConfigError if there is no such kind."""
         return None if self.answers is None else choose_kind(self.answers)
 
     def words(self) -> list[str]:

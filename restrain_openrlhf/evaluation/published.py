@@ -30,7 +30,7 @@ class PaperCell(BaseModel, frozen=True):
 
     `row` and `column` are as printed, and `model` is a hub id; `method`, `ablation`, `benchmark` and `protocol` are
     names of this project. `training` is the training set, `test-time` in Table 3, and None for a base model. `ablation`
-    is a preset in configs/ablations, and None where the row has the paper's default settings.
+    is a preset in configs/ablations, and None if the row has the paper's default settings.
     """
 
     table: int
@@ -145,7 +145,7 @@ def tables_words(tables: Sequence[int]) -> str:
 def base_of(model: str) -> str:
     """The model from which a model was trained, according to its run's folder; itself where it is in no run's folder.
 
-    Raises DataError where the folder's run.json cannot be read.
+    Raises DataError if the folder's run.json cannot be read.
     """
     flags = (RunFolder(folder).flags() for folder in Path(model).absolute().parents[:LEVELS])
     return next((str(found["actor.model_name_or_path"]) for found in flags if found), model)

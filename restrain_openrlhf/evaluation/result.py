@@ -56,7 +56,7 @@ class EvaluationProvenance(Provenance):
 
     @property
     def kind(self) -> AnswerKind:
-        """The kind of answer. Raises ConfigError where no such kind is installed."""
+        """The kind of answer. Raises ConfigError if no such kind is installed."""
         return parse_kind(self.answers)
 
 
@@ -64,7 +64,7 @@ class Scores(BaseModel, frozen=True):
     """Means over problems in [0, 1], lengths in tokens, and shares of responses.
 
     `low` and `high` are 95 % bounds of pass@1 for other problems of this kind with other responses. `samples_low` and
-    `samples_high` are bounds for other responses to these problems; None where a problem has one response.
+    `samples_high` are bounds for other responses to these problems; None if a problem has one response.
     """
 
     pass_at_1: float
@@ -118,7 +118,7 @@ class BenchmarkFolder:
     def keep_problems(self, problems: Sequence[Problem]) -> None:
         """Write the problems once; shards that start together write the same.
 
-        Raises RunError where there are others.
+        Raises RunError if there are others.
         """
         if not self.problems.exists():
             write_rows(self.problems, problems)
@@ -130,7 +130,7 @@ class BenchmarkFolder:
     def each_response(self) -> tuple[EvaluationProvenance, Iterator[tuple[Problem, ResponseRow]]]:
         """Every problem with its responses from any shard, one at a time, in the order of problems.
 
-        Raises RunError where responses are missing or parts belong to different passes, DataError where a problem is in
+        Raises RunError if responses are missing or parts belong to different passes, DataError where a problem is in
         two parts.
         """
         parts = sorted(self.path.glob("responses*.jsonl"))
@@ -157,7 +157,7 @@ class ScoresSoFar:
         self._majorities: dict[int, array[float]] = {}
 
     def add(self, grades: GradeRow, response: ResponseRow | None = None) -> None:
-        """Add a problem. Raises DataError where it has another number of responses, or none."""
+        """Add a problem. Raises DataError if it has another number of responses, or none."""
         n = len(grades.correct)
         if self._n not in (None, n) or not n:
             raise DataError("The problems have different numbers of responses, or none. Finish the evaluation first.")
@@ -217,7 +217,7 @@ class Changes:
 def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
     """Grade all responses of a finished benchmark, and write the grades and the result.
 
-    Only one problem at a time is in memory. Raises RunError where responses are missing.
+    Only one problem at a time is in memory. Raises RunError if responses are missing.
     """
     provenance, pairs = folder.each_response()
     found, of, changed = ScoresSoFar(), 0, 0
@@ -252,7 +252,7 @@ def _graded(row: ResponseRow, problem: Problem, kind: AnswerKind) -> GradeRow:
 
 
 def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
-    """The folders of an evaluation's benchmarks. Raises RunError where `run` is not the folder of an evaluation."""
+    """The folders of an evaluation's benchmarks. Raises RunError if `run` is not the folder of an evaluation."""
     found = [BenchmarkFolder(path.parent) for path in sorted(run.glob("*/problems.jsonl"))]
     if not found:
         raise RunError(f"{run}: holds no evaluation. Give the --out of `restrain eval`.")

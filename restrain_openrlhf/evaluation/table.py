@@ -21,7 +21,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TableLine:
-    """The numbers of one run by column; None where there is no number.
+    """The numbers of one run by column; None if there is no number.
 
     `origin` is `ours`, or `paper` with its tables.
     """

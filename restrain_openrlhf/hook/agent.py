@@ -116,7 +116,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     async def execute(self, **asked: Any) -> HostRollout:
         """One rollout, with the host's keys; `asked` has the fields of Call.
 
-        Raises a RestrainError where the rollout's group cannot be scored.
+        Raises a RestrainError if the rollout's group cannot be scored.
         """
         call = Call(**asked)
         row = training_row(call)
@@ -139,7 +139,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return {**output, "label": label.label, "reward": float(grade.correct), "scores": float(grade.correct)}
 
     async def _draw_evaluated(self, call: Call) -> tuple[HostRollout, str]:
-        """A rollout with the text to grade, which is empty where the user's agent failed."""
+        """A rollout with the text to grade, which is empty if the user's agent failed."""
         if self._agent is None:
             output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
             return output, texts_of([output], call.hf_tokenizer)[0]
@@ -170,7 +170,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         ]
 
     async def _needed(self, call: Call, n: int) -> NeededReference | None:
-        """How the reference must have been made, as far as a rollout actor knows; None where the method reads none.
+        """How the reference must have been made, as far as a rollout actor knows; None if the method reads none.
 
         The model and the template are missing under our entry point, which compares them before anything starts.
         """
@@ -219,7 +219,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return Drawn(trained, responses, sum(each.generated for each in drawn), logs=agent_columns(drawn, n))
 
     def _plan(self, n: int) -> RolloutPlan | None:
-        """The method's plan. Raises ConfigError where it trains on another number of rollouts than n."""
+        """The method's plan. Raises ConfigError if it trains on another number of rollouts than n."""
         plan = self._method.rollouts
         if plan is not None and (reason := other_size(plan, n)):
             raise ConfigError(reason)
@@ -236,7 +236,7 @@ def training_row(call: Call) -> TrainingRow | None:
     """The training row of a call, or None for an evaluation.
 
     Our entry point marks training prompts with a TrainingRow. Without it every row counts as training here, and
-    hook/rollout/unmarked_rows.py finds the evaluations once the group is known. Raises HookNotActiveError where only
+    hook/rollout/unmarked_rows.py finds the evaluations once the group is known. Raises HookNotActiveError if only
     one of the process that read the prompt and this process is hooked.
     """
     if isinstance(call.label, TrainingRow) and is_active():

@@ -117,7 +117,7 @@ def start_ray(device: Device, gpus: int) -> None:
 
 
 def _refuse_other_setup(job: str) -> None:
-    """Raises ConfigError where a submitted job has its own set-up function, which ours would silently replace."""
+    """Raises ConfigError if a submitted job has its own set-up function, which ours would silently replace."""
     other = json.loads(job).get("runtime_env", {}).get("worker_process_setup_hook", SETUP_HOOK)
     if other != SETUP_HOOK:
         raise ConfigError(

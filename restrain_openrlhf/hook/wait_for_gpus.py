@@ -41,7 +41,7 @@ def wait_for_gpus(
 ) -> None:
     """Return once the cluster has `needed` GPUs; its nodes may start at different times.
 
-    Raises RunError where it does not have them, or does not answer, within `patience` seconds.
+    Raises RunError if it does not have them, or does not answer, within `patience` seconds.
     """
     end = time.monotonic() + patience
     while True:

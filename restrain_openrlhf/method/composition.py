@@ -42,7 +42,7 @@ class Transform(MethodPart, ABC):
 class Method:
     """A label weighting, and the transforms that follow it in order.
 
-    `rollouts` is None where the host draws independent rollouts, as many as its flags say. `selection` is None where
+    `rollouts` is None if the host draws independent rollouts, as many as its flags say. `selection` is None if
     every prompt is trained on.
     """
 
@@ -72,7 +72,7 @@ class Method:
     def score(self, classes: Classes, facts: PromptFacts = NO_FACTS) -> GroupScore:
         """The score of one group; `classes` has one label per voting rollout, None for a missing answer.
 
-        Raises GroupError where the group has another size than the method draws, ReferencePassError where the prompt
+        Raises GroupError if the group has another size than the method draws, ReferencePassError where the prompt
         lacks the frozen model's vote that a part reads.
         """
         votes = count_votes(classes)
@@ -87,7 +87,7 @@ class Method:
     def _told(self, part: MethodPart, facts: PromptFacts) -> PromptFacts:
         """The facts that the part reads.
 
-        Raises ReferencePassError where it reads the frozen model's vote and finds none.
+        Raises ReferencePassError if it reads the frozen model's vote and finds none.
         """
         if "reference" in part.reads and facts.reference is None:
             raise ReferencePassError(

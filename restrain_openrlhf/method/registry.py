@@ -38,7 +38,7 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
         return len(self.classes)
 
     def register(self, chosen: type[Registered]) -> type[Registered]:
-        """Register a settings class; a decorator. Raises ConfigError where it has no name, or one that is taken."""
+        """Register a settings class; a decorator. Raises ConfigError if it has no name, or one that is taken."""
         name = chosen.model_fields["name"]
         if name.is_required():
             raise ConfigError(
@@ -68,7 +68,7 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
             raise ConfigError(_explain(error, block)) from None
 
     def setting_names(self, name: object) -> tuple[str, ...]:
-        """The settings of the choice of this name; none where there is no such choice."""
+        """The settings of the choice of this name; none if there is no such choice."""
         return tuple(self.classes[name].model_fields) if isinstance(name, str) and name in self.classes else ()
 
     def of_field(self, value: Any) -> Any:

@@ -11,7 +11,7 @@ from itertools import cycle, islice
 class Chain:
     """T tokens of a response, and the policy's log-probability of each in nats.
 
-    `entropies` are those of the policy's distribution at each token, in nats, and empty where they were not asked for.
+    `entropies` are those of the policy's distribution at each token, in nats, and empty if they were not asked for.
     """
 
     tokens: tuple[int, ...]

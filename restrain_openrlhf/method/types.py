@@ -40,7 +40,7 @@ class Votes:
 
     @property
     def majority(self) -> int:
-        """The first label with the most votes. Raises ValueError where no rollout has an answer."""
+        """The first label with the most votes. Raises ValueError if no rollout has an answer."""
         return self.counts.index(max(self.counts))
 
     @cached_property
@@ -82,7 +82,7 @@ def count_votes(classes: Classes) -> Votes:
 class ReferenceVote:
     """The frozen model's vote on a prompt: its majority has c_ref of n_ref rollouts.
 
-    Raises ReferencePassError where the majority is not between 0 and n_ref, or n_ref is 0.
+    Raises ReferencePassError if the majority is not between 0 and n_ref, or n_ref is 0.
     """
 
     majority_count: int

@@ -107,7 +107,7 @@ def _change(name: str, before: str | None, now: Content | None) -> str:
 def claim_checkpoints(flags: Mapping[str, Any], kind: AnswerKind, reference: Path | None, agent: Agent | None) -> None:
     """Record the inputs of this run beside the checkpoints that OpenRLHF's own command writes or resumes from.
 
-    Raises RunError where it would resume from checkpoints of a run with other inputs.
+    Raises RunError if it would resume from checkpoints of a run with other inputs.
     """
     folder = Path(flags["ckpt.path"])
     resumes = flags["ckpt.load_enable"] and (folder / ACTOR / LATEST).exists()

@@ -78,7 +78,7 @@ class RunFolder:
         return dict(self.record().get("openrlhf") or {})
 
     def record(self) -> dict[str, Any]:
-        """The content of run.json; empty where there is none. Raises DataError where it is not valid JSON."""
+        """The content of run.json; empty if there is none. Raises DataError if it is not valid JSON."""
         try:
             text = self.resolved.read_text(encoding="utf-8") if self.resolved.exists() else "{}"
             return dict(json.loads(text))
@@ -89,7 +89,7 @@ class RunFolder:
 
     @property
     def kind(self) -> AnswerKind:
-        """The kind of answer that the run votes on. Raises ConfigError where no such kind is installed."""
+        """The kind of answer that the run votes on. Raises ConfigError if no such kind is installed."""
         block = self.record().get("answers")
         return parse_kind(block) if block else MATHEMATICS
 
@@ -105,7 +105,7 @@ class RunFolder:
         self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
 
     def refuse_another(self, config: RunConfig, flags: dict[str, object]) -> None:
-        """Raises RunError where the folder holds a run with another configuration or other inputs."""
+        """Raises RunError if the folder holds a run with another configuration or other inputs."""
         if not self.resolved.exists():
             return
         old = self.record()

@@ -23,9 +23,9 @@ class KeptRollout:
 
     `label` numbers the group's answer classes by first appearance, `class_votes` is the size of the rollout's class,
     and `label_weight` is w_j of its class (eq. 3 of the paper). `key` is equal for equal answers of one prompt at all
-    steps. These and `answer` are None where the answer is missing. `advantage_pos` and `advantage_neg` are A⁺ and A⁻,
-    u_x included, and None where the rollout only voted. `log_prob_gap` is the mean of |log p_vLLM − log π| over its
-    tokens and `entropy` is H_i, both in nats, and None where they were not measured.
+    steps. These and `answer` are None if the answer is missing. `advantage_pos` and `advantage_neg` are A⁺ and A⁻,
+    u_x included, and None if the rollout only voted. `log_prob_gap` is the mean of |log p_vLLM − log π| over its
+    tokens and `entropy` is H_i, both in nats, and None if they were not measured.
     """
 
     rollout: int
@@ -96,7 +96,7 @@ def as_parquet(groups: Sequence[KeptGroup]) -> bytes:
 
 
 def write_step(run: Path, step: int, content: bytes) -> Path:
-    """Write a step's file in one piece, so that no reader sees half of it. Raises OSError where the disk is full."""
+    """Write a step's file in one piece, so that no reader sees half of it. Raises OSError if the disk is full."""
     path = step_file(run, step)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "wb") as file:
@@ -105,7 +105,7 @@ def write_step(run: Path, step: int, content: bytes) -> Path:
 
 
 def kept_files(run: Path) -> dict[int, Path]:
-    """The files of a run by step, ascending; empty where nothing was kept."""
+    """The files of a run by step, ascending; empty if nothing was kept."""
     found = ((FILE.fullmatch(path.name), path) for path in (run / FOLDER).glob("step-*.parquet"))
     return dict(sorted((int(match[1]), path) for match, path in found if match))
 
@@ -120,7 +120,7 @@ def drop_from(run: Path, step: int) -> None:
 def read_kept(run: Path) -> Iterator[KeptGroup]:
     """The kept groups of a run's folder, step by step, with one file in memory at a time.
 
-    Raises DataError where nothing was kept, and for a file that is damaged or does not hold kept rollouts.
+    Raises DataError if nothing was kept, and for a file that is damaged or does not hold kept rollouts.
     """
     files = kept_files(run)
     if not files:
@@ -136,7 +136,7 @@ def read_kept(run: Path) -> Iterator[KeptGroup]:
 def kept_prompts(run: Path, skip_damaged: bool = False) -> frozenset[str]:
     """The prompts of all steps so far, without reading their rollouts.
 
-    Raises DataError where a file is damaged, unless `skip_damaged`.
+    Raises DataError if a file is damaged, unless `skip_damaged`.
     """
     prompts = set[str]()
     for path in kept_files(run).values():
@@ -154,7 +154,7 @@ def groups_with(path: Path, text: str) -> list[int]:
 
 
 def read_file(path: Path) -> list[KeptGroup]:
-    """The groups of a step's file. Raises DataError where it is damaged or does not hold kept rollouts."""
+    """The groups of a step's file. Raises DataError if it is damaged or does not hold kept rollouts."""
     table = _table(path)
     _refuse_other_columns(path, table.schema)
     return [_group(list(rows)) for _, rows in groupby(table.to_pylist(), key=lambda row: row["group"])]

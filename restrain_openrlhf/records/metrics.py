@@ -97,7 +97,7 @@ class HeldOutAccuracy:
 
 
 def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
-    """All whole rows in the order of steps; empty where nothing was evaluated."""
+    """All whole rows in the order of steps; empty if nothing was evaluated."""
     return [
         HeldOutAccuracy(int(row["step"]), _mean_pass(row))
         for row in map(_numbers, FollowedFile(run_dir / HELD_OUT_FILE).new_lines())

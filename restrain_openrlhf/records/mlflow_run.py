@@ -73,7 +73,7 @@ class MlflowRun:
 
 
 def _failure(request: Callable[[], object]) -> str | None:
-    """Why MLflow did not take a request; None where it did."""
+    """Why MLflow did not take a request; None if it did."""
     try:
         request()
     except Exception as error:  # noqa: BLE001 - the rows are in their files; whatever it is, training goes on
@@ -85,7 +85,7 @@ def _failure(request: Callable[[], object]) -> str | None:
 def tracked(place: MlflowSettings | None, folder: Path) -> Iterator[Callable[[], None]]:
     """Yields a function that sends new rows; at the end of the block, MLflow is told how the run ended.
 
-    The status is FINISHED, FAILED, or after Ctrl-C or SIGTERM KILLED. Raises ConfigError where MLflow is not installed,
+    The status is FINISHED, FAILED, or after Ctrl-C or SIGTERM KILLED. Raises ConfigError if MLflow is not installed,
     and for a new run where MLflow does not answer. A resumed run continues its MLflow run even if MLflow does not
     answer.
     """
@@ -127,7 +127,7 @@ def _opened(place: MlflowSettings, folder: Path) -> MlflowRun:
 
 
 def _client_class() -> Any:
-    """MlflowClient, imported with our defaults. Raises ConfigError where MLflow is not installed."""
+    """MlflowClient, imported with our defaults. Raises ConfigError if MLflow is not installed."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
     try:

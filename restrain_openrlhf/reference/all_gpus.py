@@ -29,7 +29,7 @@ class ShardedPass:
     def shards(self) -> list[Shard]:
         """The shards of an earlier start if there are any, else one for each engine that fits on the GPUs.
 
-        A pass that was begun without shards continues without them. Raises RunError where there are parts of two passes
+        A pass that was begun without shards continues without them. Raises RunError if there are parts of two passes
         with different numbers of shards.
         """
         if any(path.exists() and path.stat().st_size for path in self.files):

@@ -92,7 +92,7 @@ class ReferenceRow(SampledRow):
 
     @property
     def majority_key(self) -> str | None:
-        """The key of the majority's answer; None where no rollout has an answer."""
+        """The key of the majority's answer; None if no rollout has an answer."""
         return self.keys[self.group.votes.majority] if self.keys else None
 
     def first(self, n: int) -> Self:
@@ -163,7 +163,7 @@ class ReferenceProvenance(Provenance):
 
     @property
     def kind(self) -> AnswerKind:
-        """The kind of answer. Raises ConfigError where no such kind is installed."""
+        """The kind of answer. Raises ConfigError if no such kind is installed."""
         return parse_kind(self.answers)
 
 
@@ -289,7 +289,7 @@ def _refuse_twice(path: Path, file: OpenFile, found: TableColumns) -> None:
 def merge(shards: Sequence[Path], out: Path) -> int:
     """Join shards into one artifact, and return its number of rows. A single shard may be `out` itself.
 
-    Raises ReferencePassError where shards differ in provenance, DataError where prompts are missing or overlap.
+    Raises ReferencePassError if shards differ in provenance, DataError where prompts are missing or overlap.
     """
     provenance = shared_provenance(shards, ReferenceProvenance)
     count = 0
@@ -311,7 +311,7 @@ def merge(shards: Sequence[Path], out: Path) -> int:
 def subset(reference: Reference, out: Path, n: int) -> int:
     """Write the votes of the first `n` rollouts of each prompt, and return the number of rows.
 
-    Raises ReferencePassError where `n` is more than were sampled, and where `out` is the artifact itself.
+    Raises ReferencePassError if `n` is more than were sampled, and where `out` is the artifact itself.
     """
     made = reference.provenance
     if n > made.n:

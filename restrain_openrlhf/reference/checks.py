@@ -74,7 +74,7 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
 
 
 def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
-    """Raises ReferencePassError where the pass read another kind of answer, or the same kind with other settings."""
+    """Raises ReferencePassError if the pass read another kind of answer, or the same kind with other settings."""
     made = reference.provenance.kind
     if made.identity != kind.identity:
         raise ReferencePassError(

@@ -206,7 +206,7 @@ def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given
 def offline_pass(config: RunConfig, shard: Shard = WHOLE, **given: Any) -> OfflinePass:
     """A shard of the pass that the run needs, ready to run in this process. Options that are `given` replace the run's.
 
-    Raises ConfigError where the configuration names no reference, model or limit of new tokens, and what
+    Raises ConfigError if the configuration names no reference, model or limit of new tokens, and what
     OfflinePass.prepare raises.
     """
     given = {"out": config.reference, **given}
@@ -227,7 +227,7 @@ def _options(config: RunConfig, flags: dict[str, Any], **given: Any) -> OfflineO
 
 
 def own_options(config: RunConfig) -> dict[str, Any]:
-    """The options that a configuration's own keys set; None where they do not."""
+    """The options that a configuration's own keys set; None if they do not."""
     return {
         "answers": None if config.answers == MATHEMATICS else kind_word(config.answers),
         "agent": None if config.agent is None else config.agent.word(),

@@ -17,7 +17,7 @@ BEGINNING = 24
 
 @dataclass(frozen=True)
 class PromptRows:
-    """Rows by the text of their problem; `file` is the file that they come from, None where there are no rows."""
+    """Rows by the text of their problem; `file` is the file that they come from, None if there are no rows."""
 
     file: Path | None = None
     rows: Mapping[str, Row] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class PromptRows:
         return cls(file, rows)
 
     def find(self, prompt: str) -> Row | None:
-        """The row of the longest problem that the prompt contains; None where there are no rows at all.
+        """The row of the longest problem that the prompt contains; None if there are no rows at all.
 
-        This works for every template, because the prompt contains the problem's text. Raises DataError where the prompt
+        This works for every template, because the prompt contains the problem's text. Raises DataError if the prompt
         contains no problem of the file.
         """
         if not self.rows:

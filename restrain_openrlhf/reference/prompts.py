@@ -37,7 +37,7 @@ class PromptSource:
 def prompt_source(flags: dict[str, Any]) -> PromptSource:
     """The source that the host's `data.*` flags name.
 
-    Raises ConfigError where they name no training file, or several.
+    Raises ConfigError if they name no training file, or several.
     """
     dataset = flags["data.prompt_dataset"]
     if not dataset:
@@ -128,7 +128,7 @@ def begins_with_mark(text: str, tokenizer: Any) -> bool:
 
 
 def refuse_lost_mark(text: str, tokenizer: Any) -> None:
-    """Raises ConfigError where the tokenizer begins every text with a mark that OpenRLHF would leave out.
+    """Raises ConfigError if the tokenizer begins every text with a mark that OpenRLHF would leave out.
 
     OpenRLHF tokenizes prompts without special tokens (openrlhf/utils/agent.py). A chat template writes the mark itself,
     but without one the model would lack a mark that it has seen before every text, and that evaluations give it.
@@ -157,7 +157,7 @@ def prompt_set_hash(hashes: Iterable[str]) -> str:
 
 
 def all_rows(source: PromptSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every row with its place, unchecked. Raises DataError where the data set cannot be read or downloaded."""
+    """Every row with its place, unchecked. Raises DataError if the data set cannot be read or downloaded."""
     path = Path(source.dataset)
     if path.suffix == ".jsonl":
         yield from ((f"line {number}", row.model_dump()) for number, row in each_numbered_row(path, AnyRow))
@@ -208,7 +208,7 @@ def _refuse_pictures(source: PromptSource, where: str, row: Mapping[str, Any], p
 
 
 def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[bytes, str]) -> None:
-    """Raises DataError where an earlier prompt is the same.
+    """Raises DataError if an earlier prompt is the same.
 
     `seen` has the places of earlier prompts by the first half of their SHA-256.
     """

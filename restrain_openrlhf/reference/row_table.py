@@ -110,7 +110,7 @@ class OpenFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file. Raises OSError where that fails."""
+        """Open the file. Raises OSError if that fails."""
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor)
 

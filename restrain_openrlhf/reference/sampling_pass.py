@@ -181,7 +181,7 @@ def shared_provenance(parts: Sequence[Path], provenance: type[Made]) -> Made:
 
 
 def each_of_parts(parts: Sequence[Path], row: type[Row]) -> Iterator[Row]:
-    """The rows of all parts, one at a time. Raises DataError where a prompt is in two parts."""
+    """The rows of all parts, one at a time. Raises DataError if a prompt is in two parts."""
     keys: set[str] = set()
     for part in parts:
         for each in each_row(part, row):
@@ -198,7 +198,7 @@ class RowsByKey(Generic[Row]):
     """
 
     def __init__(self, parts: Sequence[Path], row: type[Row]) -> None:
-        """Read and check all rows. Raises DataError where a row is damaged, or a prompt is in two parts."""
+        """Read and check all rows. Raises DataError if a row is damaged, or a prompt is in two parts."""
         self._row, self._files = row, [OpenFile(part) for part in parts]
         self._places: dict[str, int] = {}
         for number, part in enumerate(parts):

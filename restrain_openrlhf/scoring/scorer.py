@@ -61,7 +61,7 @@ class GroupScorer:
         A kind of answer may start processes (latex2sympy2, programs in a sandbox) and take seconds, so call this from a
         thread; otherwise it is pure. Gold reaches the method only if the method says that it reads gold.
 
-        Raises a RestrainError where the group cannot be scored: it has another size than the method draws, the
+        Raises a RestrainError if the group cannot be scored: it has another size than the method draws, the
         reference lacks the prompt, a method that reads gold finds none, the row lacks what the kind of answer needs, or
         latex2sympy2 does not work.
         """
@@ -88,7 +88,7 @@ class GroupScorer:
         refuse_lack_of_gold(self.method, gold, prompt)
 
     def row_of(self, prompt: str) -> Row:
-        """The prompt's own data. Raises DataError where `rows` is not empty and has no row for the prompt."""
+        """The prompt's own data. Raises DataError if `rows` is not empty and has no row for the prompt."""
         return self.rows.find(prompt) or self.kind.row(prompt, {})
 
     def _reference_row(self, prompt: str) -> ReferenceRow | None:
@@ -117,7 +117,7 @@ def score_group(
     """The method's score of the group; `vote` is the frozen model's, and `row` the prompt's own data.
 
     For a method that reads gold, all right answers form one class. The grader of evaluations decides what is right, so
-    that answers of several classes of the vote may be right (docs/decisions/0004-one-grader.md). Raises DataError where
+    that answers of several classes of the vote may be right (docs/decisions/0004-one-grader.md). Raises DataError if
     such a method finds no gold.
     """
     refuse_lack_of_gold(method, gold, prompt)
@@ -138,7 +138,7 @@ def score_group(
 
 
 def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:
-    """Raises DataError where the method reads gold and there is none."""
+    """Raises DataError if the method reads gold and there is none."""
     if method.reads_gold and not gold:
         raise DataError(
             f"The method {method.name!r} learns from gold answers, but the prompt {prompt[:80]!r} has none. Give the "
@@ -147,7 +147,7 @@ def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:
 
 
 def one_class_for(right: Collection[str | None], group: GroupAnswers) -> tuple[tuple[int | None, ...], int | None]:
-    """The group's classes with all `right` answers in one class, and that class's number; None where none is right."""
+    """The group's classes with all `right` answers in one class, and that class's number; None if none is right."""
     pairs = zip(group.answers, group.classes, strict=True)
     told = [RIGHT if answer in right else label for answer, label in pairs]
     numbered = tuple(number_classes(told))

@@ -37,7 +37,7 @@ class VoteReward:
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Sequence[Any], **columns: Any
     ) -> Sequence[float]:
-        """TRL's `reward_funcs`: one float for each completion. Raises GroupError where groups are not whole."""
+        """TRL's `reward_funcs`: one float for each completion. Raises GroupError if groups are not whole."""
         self._refuse_parts(prompts)
         names = self.scorer.kind.row_columns() & columns.keys()
         groups = [slice(first, first + self.n) for first in range(0, len(prompts), self.n)]
@@ -82,7 +82,7 @@ def vote_reward(
 ) -> VoteReward:
     """The reward function for `GRPOTrainer(reward_funcs=vote_reward(args, …), args=args)`.
 
-    Raises ConfigError where TRL would change the method's advantages: it subtracts the group's mean reward, and by
+    Raises ConfigError if TRL would change the method's advantages: it subtracts the group's mean reward, and by
     default divides by the group's standard deviation.
     """
     if args.scale_rewards != "none" or args.multi_objective_aggregation != "sum_then_normalize":

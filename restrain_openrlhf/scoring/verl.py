@@ -58,7 +58,7 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
         self.gathered: dict[str, Gathering] = {}
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
-        """verl's call for one rollout. Raises GroupError where the other rollouts of its prompt do not arrive."""
+        """verl's call for one rollout. Raises GroupError if the other rollouts of its prompt do not arrive."""
         item = data[-1]
         prompt, response = (self._ids(item, name) for name in ("prompts", "responses"))
         own, uid = item.non_tensor_batch, str(item.non_tensor_batch["uid"])

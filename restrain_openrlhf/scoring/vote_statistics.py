@@ -52,7 +52,7 @@ def step_votes(
     """Statistics of one step's groups.
 
     `votes` has columns of one number a group, named as in hook/rollout/group_columns.py. `majorities` holds one value
-    for each group, equal where the majority answers are equal, and None where no rollout gave an answer. `positive` and
+    for each group, equal where the majority answers are equal, and None if no rollout gave an answer. `positive` and
     `negative` are A⁺ and A⁻ of all trained rollouts, u_x included; their norms are Euclidean. `prompts_digest` is equal
     for two steps exactly when they trained on the same prompts in any order. `majority_histogram[c]` counts the groups
     whose majority has c voters, c = 0..n. `low_consensus_share` counts the groups the method penalised.
@@ -83,7 +83,7 @@ def step_votes(
 def top_answer_share(majorities: Sequence[Hashable | None]) -> float:
     """Share of prompts that have the most common of all majority answers. Near 1, the model gives a template answer.
 
-    A majority is None where no rollout of that prompt gave an answer.
+    A majority is None if no rollout of that prompt gave an answer.
     """
     given = Counter(majority for majority in majorities if majority is not None)
     return given.most_common(1)[0][1] / len(majorities) if given else 0.0

@@ -30,7 +30,7 @@ SAME_NAMES = {
 
 
 class QueriedRollout(NamedTuple):
-    """One rollout of a RewardRequest; `gold` is None where the label is empty."""
+    """One rollout of a RewardRequest; `gold` is None if the label is empty."""
 
     query: str
     prompt: str
@@ -48,7 +48,7 @@ class RewardRequest(BaseModel, frozen=True):
 
     @property
     def rollouts(self) -> list[QueriedRollout]:
-        """The rollouts one by one. Raises DataError where the lists have different lengths."""
+        """The rollouts one by one. Raises DataError if the lists have different lengths."""
         if not len(self.query) == len(self.prompts) == len(self.labels):
             raise DataError("query, prompts and labels are lists of different lengths. Send one of each per rollout.")
         golds = (None if label in ("", None) else str(label) for label in self.labels)
@@ -147,7 +147,7 @@ class GroupReply(BaseModel, frozen=True):
         )
 
     def score(self) -> GroupScore:
-        """The score that the reply carries. Raises GroupError where its classes are not numbered without gaps."""
+        """The score that the reply carries. Raises GroupError if its classes are not numbered without gaps."""
         return GroupScore(
             votes=count_votes(self.classes),
             label_weights=np.array(self.label_weights, dtype=np.float64),

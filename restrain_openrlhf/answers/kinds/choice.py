@@ -122,11 +122,11 @@ class Choice(AnswerKind):
         return answer if any(option.text == answer for option in options) else _read(answer, options) or answer
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
-        """Raises DataError where gold names no option, or two."""
+        """Raises DataError if gold names no option, or two."""
         return answer is not None and self.key(answer, row) == self.answer_of_gold(gold, row)
 
     def answer_of_gold(self, gold: str, row: Row) -> str:
-        """Raises DataError where gold names no option, or two."""
+        """Raises DataError if gold names no option, or two."""
         options = options_of(row)
         found = {text for way, text in _ways(gold.strip(), options) if self.gold in ("auto", way)}
         if len(found) == 1:

@@ -41,7 +41,7 @@ class MethodResult(BaseModel, frozen=True):
 
     @classmethod
     def read(cls, path: Path) -> "MethodResult":
-        """The result that an earlier run wrote. Raises RunError where another version wrote it."""
+        """The result that an earlier run wrote. Raises RunError if another version wrote it."""
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except ValidationError:

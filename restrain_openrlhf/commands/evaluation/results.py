@@ -33,7 +33,7 @@ def table(
 
 
 def _results(words: list[str]) -> dict[str, list[Result]]:
-    """The results of each run by its name. Raises ConfigError where two runs have one name."""
+    """The results of each run by its name. Raises ConfigError if two runs have one name."""
     parts = [word.partition("=") for word in words]
     named = [
         (name, Path(folder)) if equals else (Path(name).resolve().name, Path(name)) for name, equals, folder in parts

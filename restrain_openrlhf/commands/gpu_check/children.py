@@ -44,7 +44,7 @@ def kill_when(happened: Callable[[], bool], module: str, words: Sequence[object]
 
 
 def _run(module: str, words: Sequence[object], log: Path, is_killed: Callable[[], bool] = lambda: False) -> int | None:
-    """Run a module. Returns its exit status, or None where it was killed."""
+    """Run a module. Returns its exit status, or None if it was killed."""
     latest = time.monotonic() + LIMIT_SECONDS
     with ending_with_us(PATIENCE_SECONDS) as running:
         process = start_module(module, words, log)

@@ -58,7 +58,7 @@ class TrainingStep:
 def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
     """The estimated bytes of the training step: in the measured layout, and in CONFIG's layout.
 
-    `flags` are parsed. Raises ConfigError where the estimate does not cover the model or the layout.
+    `flags` are parsed. Raises ConfigError if the estimate does not cover the model or the layout.
     """
     shape = shape_of(str(flags["actor.model_name_or_path"]))
     alone, layout = (

@@ -76,7 +76,7 @@ def layout_here() -> dict[str, object]:
 
 
 def adapter_of(config: RunConfig | None) -> dict[str, object]:
-    """The flags of the adapter that CONFIG trains; empty where it trains all weights."""
+    """The flags of the adapter that CONFIG trains; empty if it trains all weights."""
     flags = {} if config is None else flags_of(config)
     if not flags.get("ds.lora.rank"):
         return {}

@@ -104,13 +104,13 @@ class CommandReview:
 
 
 def diff(before: str, after: str) -> str:
-    """A unified diff; empty where nothing changes."""
+    """A unified diff; empty if nothing changes."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "yours", "with RESTRAIN", lineterm="")
     return "\n".join(lines)
 
 
 def own_agent(written: Written) -> str | None:
-    """The path of the user's own agent in the command; None where there is none, or only the shell knows it."""
+    """The path of the user's own agent in the command; None if there is none, or only the shell knows it."""
     given = (flag for flag in _flags(written.flags)[0] if flag.name == "train.agent_func_path" and flag.values)
     path = next((flag.values[0] for flag in given), AGENT_PATH)
     return None if _UNKNOWN.search(path) or is_agent(path) else path
@@ -149,7 +149,7 @@ def _takes_more(flag: Given) -> bool:
 
 
 def _problem(flag: Given) -> str | None:
-    """Why OpenRLHF's parser would refuse a flag; None where it would not, or only the shell knows the value."""
+    """Why OpenRLHF's parser would refuse a flag; None if it would not, or only the shell knows the value."""
     known = [option[2:] for option in host_parser()._option_string_actions if option.startswith("--")]
     if flag.name not in known:
         of_another = " OpenRLHF up to 0.10.1 has names without a dot, and the hook is for newer ones."
@@ -167,7 +167,7 @@ def _in_words(change: Mapping[str, Any]) -> str | None:
 
 
 def _words(name: str, value: Any) -> str:
-    """The words of a flag in a command; empty where the flag should be left out."""
+    """The words of a flag in a command; empty if the flag should be left out."""
     if value is None or value is False or value == host_parser().get_default(name):
         return ""
     return f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}"

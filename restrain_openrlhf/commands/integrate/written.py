@@ -31,7 +31,7 @@ class Written:
     def of_command(cls, command: str) -> Self:
         """From a command. If it is one line, each flag is moved to a line of its own, so that a diff is readable.
 
-        Raises ConfigError where there is no such command, or it cannot be read.
+        Raises ConfigError if there is no such command, or it cannot be read.
         """
         found = cls._only([(0, len(command), False)], command, "--command")
         if "\n" in command.strip():

@@ -126,7 +126,7 @@ class Cluster(BaseModel):
         return kept
 
     def refuse_one_node(self, objects: Iterable[Mapping[str, Any]], nodes: int) -> None:
-        """Raises ConfigError where several nodes would share a volume of one node, or an overlay has a single pod."""
+        """Raises ConfigError if several nodes would share a volume of one node, or an overlay has a single pod."""
         kinds = {each["kind"] for each in objects}
         if self.access_mode is AccessMode.ONE_NODE and "RayJob" in kinds:
             raise ConfigError(

@@ -15,6 +15,7 @@ from restrain_openrlhf.errors import ConfigError
 
 # The oldest Kubernetes 1.x, also in run.sh. Jobs need 1.29, and the reward service's preStop needs 1.30.
 OLDEST_MINOR = 30
+MEMORY = "nvidia.com/gpu.memory"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 # Parts of the names of provisioners whose volumes can be shared by pods on several nodes.
 SHARED_VOLUMES = re.compile(
@@ -60,39 +61,54 @@ def _kinds() -> set[str]:
 
 def _nodes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
     """The overlay for the most frequent kind of node with GPUs, and the number, GPU type and memory of those nodes."""
-    nodes = [each for each in _items("nodes") if int(each["status"].get("allocatable", {}).get(GPU, 0))]
+    nodes = [each for each in _items("nodes") if _gpus(each)]
     if not nodes:
         remarks.append("No node has GPUs at present. Set overlay, max_nodes, gpu_product and gpu_memory yourself.")
         return {}
-    alike = Counter(
-        (each["metadata"]["labels"].get(PRODUCT), int(each["status"]["allocatable"][GPU])) for each in nodes
-    )
-    (product, gpus), number = alike.most_common(1)[0]
+    alike = Counter((_labels(each).get(PRODUCT), _gpus(each)) for each in nodes)
     remarks += [
         f"Nodes with GPUs: {count} x {each} {kind or 'of unknown kind'}." for (kind, each), count in alike.items()
     ]
-    labels = next(each["metadata"]["labels"] for each in nodes if each["metadata"]["labels"].get(PRODUCT) == product)
-    memory = int(labels.get("nvidia.com/gpu.memory", 0))
-    ray = "rayjobs.ray.io" in kinds
-    if not ray:
+    (product, gpus), number = alike.most_common(1)[0]
+    memory = next(_labels(each).get(MEMORY, 0) for each in nodes if _labels(each).get(PRODUCT) == product)
+    has_ray = "rayjobs.ray.io" in kinds
+    return {
+        "overlay": _overlay(kinds, gpus, remarks),
+        "max_nodes": number if has_ray else None,
+        "gpu_memory": round(int(memory) / 1024) or None,
+        "gpu_product": product,
+        "topology": _topology(nodes) if "topologies.kueue.x-k8s.io" in kinds and has_ray else [],
+    }
+
+
+def _overlay(kinds: set[str], gpus: int, remarks: list[str]) -> str:
+    """The overlay for nodes with so many GPUs, with or without KubeRay and Kueue."""
+    has_ray = "rayjobs.ray.io" in kinds
+    if not has_ray:
         remarks.append("KubeRay is not installed: a run has one node.")
     if gpus not in (1, 8):
         remarks.append(
             f"There is no overlay for nodes of {gpus} GPUs. A layout may use fewer GPUs than the overlay's node has."
         )
-    several = "multi-node-h100" if "localqueues.kueue.x-k8s.io" in kinds else "8xa100-80g"
-    return {
-        "overlay": "single-node" if gpus == 1 else several if ray else "single-node-8gpu",
-        "max_nodes": number if ray else None,
-        "gpu_memory": round(memory / 1024) or None,
-        "gpu_product": product,
-        "topology": _topology(nodes) if "topologies.kueue.x-k8s.io" in kinds and ray else [],
-    }
+    if gpus == 1:
+        return "single-node"
+    if not has_ray:
+        return "single-node-8gpu"
+    return "multi-node-h100" if "localqueues.kueue.x-k8s.io" in kinds else "8xa100-80g"
+
+
+def _gpus(node: Item) -> int:
+    return int(node["status"].get("allocatable", {}).get(GPU, 0))
+
+
+def _labels(node: Item) -> Mapping[str, str]:
+    labels: Mapping[str, str] = node["metadata"]["labels"]
+    return labels
 
 
 def _topology(nodes: Iterable[Item]) -> list[str]:
     """A cloud's topology labels that all nodes with GPUs have, then the host's; empty if there are no such labels."""
-    common = set.intersection(*(set(each["metadata"]["labels"]) for each in nodes))
+    common = set.intersection(*(set(_labels(each)) for each in nodes))
     found = next((labels for labels in TOPOLOGIES if common.issuperset(labels)), ())
     return [*found, HOSTNAME] if found else []
 

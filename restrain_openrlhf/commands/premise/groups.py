@@ -101,7 +101,7 @@ class FrozenPass:
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
     """An offline pass, with gold joined by problem or id. Gold may be there for some prompts alone.
 
-    Raises DataError where the file is none, no prompt has gold, or a group is larger than the frozen model's vote;
+    Raises DataError if the file is none, no prompt has gold, or a group is larger than the frozen model's vote;
     ReferencePassError where it is incomplete.
     """
     if not path.is_file():

@@ -47,8 +47,7 @@ def card_text(run: RunFolder, name: str, base: BaseModel, evaluations: Sequence[
         trim_blocks=True,
     )
     method, prompts = run.record()["method"], str(run.flags().get("data.prompt_dataset") or "")
-    about, held_out = describe_prompts(prompts), read_held_out(run.path)
-    best = max(held_out, key=lambda row: row.pass_at_1, default=None)
+    about = describe_prompts(prompts)
     source = about.source.split(" (")[0].split(",")[0] if about else prompts
     return environment.get_template("card.md.j2").render(
         name=name,
@@ -64,17 +63,25 @@ def card_text(run: RunFolder, name: str, base: BaseModel, evaluations: Sequence[
         columns=", ".join(f"`{name}`" for name in sorted(run.kind.row_columns())),
         version=version(PACKAGE),
         method=cleaned({key: value for key, value in method.items() if value is not None}),
-        summary=" ".join(
-            (inspect.getdoc(sys.modules[METHODS[method["name"]].__module__]) or "").split("\n\n")[0].split()
-        ),
+        summary=_summary_of(method["name"]),
         reads_gold=build(parse_settings({"name": method["name"]})).reads_gold,
         rows=list(map(_row, evaluations)),
-        held_out=", ".join(
-            f"{100 * row.pass_at_1:.1f} at step {row.step}"
-            for row in held_out
-            if row in (held_out[0], best, held_out[-1])
-        ),
+        held_out=_held_out(run.path),
     )
+
+
+def _summary_of(method: str) -> str:
+    """The first paragraph of the docstring of the method's module."""
+    text = inspect.getdoc(sys.modules[METHODS[method].__module__]) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _held_out(folder: Path) -> str:
+    """Held-out accuracy at the first, the best and the last evaluation of a run; empty without evaluations."""
+    rows = read_held_out(folder)
+    best = max(rows, key=lambda row: row.pass_at_1, default=None)
+    shown = [row for row in rows if row in (rows[0], best, rows[-1])]
+    return ", ".join(f"{100 * row.pass_at_1:.1f} at step {row.step}" for row in shown)
 
 
 def _front_matter(name: str, tags: Sequence[str], base: BaseModel, source: str, evaluations: Sequence[Result]) -> str:

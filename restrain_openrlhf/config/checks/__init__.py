@@ -28,7 +28,7 @@ def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = No
 
 
 def refuse_unattended(flags: Flags) -> None:
-    """Raises ConfigError where a cluster that restarts the run would lose work."""
+    """Raises ConfigError if a cluster that restarts the run would lose work."""
     if int(flags["ckpt.save_steps"]) <= 0 or not flags["ckpt.load_enable"]:
         raise ConfigError(
             "ckpt.save_steps must be above 0 and ckpt.load_enable must be true: otherwise a preempted run would start "

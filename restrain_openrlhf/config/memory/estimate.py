@@ -56,7 +56,7 @@ class CacheRoom:
 class MemoryEstimate:
     """Bytes per GPU by phase (`lines`), per node (`host`), and in the run's folder (`disk`).
 
-    `gpu_bytes` is the GPU's memory. It is None where that is unknown, and then `cache` is None, too.
+    `gpu_bytes` is the GPU's memory. It is None if that is unknown, and then `cache` is None, too.
     """
 
     lines: tuple[MemoryLine, ...]
@@ -279,7 +279,7 @@ def _disk(held: Held) -> Iterator[MemoryLine]:
 def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
     """Why a run cannot fit, if the memory that is certain does not; activations, logits and the like refuse nothing.
 
-    Also None where the GPU's memory (`gpu_bytes`) or the model's shape is unknown.
+    Also None if the GPU's memory (`gpu_bytes`) or the model's shape is unknown.
     """
     if gpu_bytes is None:
         return None

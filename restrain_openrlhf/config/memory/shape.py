@@ -89,7 +89,7 @@ class ModelShape(BaseModel):
 def shape_of(model: str, config: Path | None = None) -> ModelShape:
     """The shape of a model (hub id or folder). Nothing is downloaded. `config`, a config.json, has precedence.
 
-    Raises NoEstimateError where the shape is not known here, and for a model that is not a dense decoder.
+    Raises NoEstimateError if the shape is not known here, and for a model that is not a dense decoder.
     """
     path = config or Path(model) / "config.json"
     if config is None and not path.is_file():
@@ -129,7 +129,7 @@ def _read(path: Path) -> ModelShape:
 
 
 def _window(written: Mapping[str, Any]) -> Any:
-    """The sliding window of a config.json, by transformers' defaults for its type; None where no layer has one."""
+    """The sliding window of a config.json, by transformers' defaults for its type; None if no layer has one."""
     kind, window = written["model_type"], written.get("sliding_window", 4096)
     if kind == "mistral":
         return window
@@ -141,7 +141,7 @@ def _window(written: Mapping[str, Any]) -> Any:
 
 
 def _in_the_hubs_cache(model: str) -> Path:
-    """The config.json in the hub's cache, from an earlier download. Raises NoEstimateError where there is none."""
+    """The config.json in the hub's cache, from an earlier download. Raises NoEstimateError if there is none."""
     try:
         from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not in a plain installation
 

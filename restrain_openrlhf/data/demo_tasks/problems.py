@@ -41,7 +41,7 @@ class DrawnProblems:
 
 
 def _distinct(drawn: Iterator[Problem], count: int, most: int) -> list[Problem]:
-    """The first `count` problems with different texts. Raises DataError where `count` is more than `most`."""
+    """The first `count` problems with different texts. Raises DataError if `count` is more than `most`."""
     if not 1 <= count <= most:
         raise DataError(
             f"{count} problems were requested; this demo task gives 1 to {most:,}. "

@@ -53,7 +53,7 @@ TASKS: Mapping[str, DemoTask] = {task.name: task for task in (PREMISE, ADDITION,
 
 
 def task_named(name: str) -> DemoTask:
-    """The task of that name. Raises ConfigError where there is none."""
+    """The task of that name. Raises ConfigError if there is none."""
     if name not in TASKS:
         raise ConfigError(f"There is no demo task {name!r}. The tasks are: {', '.join(TASKS)}.")
     return TASKS[name]

@@ -116,7 +116,7 @@ def distinct_names(runs: Sequence[Path]) -> list[str]:
 
 
 def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
-    """The curves of a run, by default with its folder's name. Raises DataError where it has no metrics yet."""
+    """The curves of a run, by default with its folder's name. Raises DataError if it has no metrics yet."""
     run = RunCurves.of(name or run_dir.name, each_step(run_dir / "metrics.jsonl"))
     if not run.steps:
         raise DataError(f"{run_dir}: has no metrics.jsonl with a finished step. Give the folder of a run.")

@@ -58,7 +58,7 @@ def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...]
     """Replaces the host's save_ckpt, which deletes old checkpoints, even the only one, before it writes the next.
 
     Here `latest` names the new checkpoint once every rank has written its part, and only then are surplus checkpoints
-    deleted. This can go when OpenRLHF does so (utils/deepspeed/deepspeed.py). Raises CheckpointError where the
+    deleted. This can go when OpenRLHF does so (utils/deepspeed/deepspeed.py). Raises CheckpointError if the
     checkpoint cannot be written, as on a full disk; older ones stay usable.
     """
     saving = Saving.of(wrapped, args, kwargs)

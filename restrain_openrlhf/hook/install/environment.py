@@ -19,7 +19,7 @@ def to_environment(config: HookConfig) -> dict[str, str]:
 
 
 def config_here() -> HookConfig:
-    """The configuration this process was started with. Raises HookNotActiveError where there is none."""
+    """The configuration this process was started with. Raises HookNotActiveError if there is none."""
     if VARIABLE not in os.environ:
         raise HookNotActiveError(f"{VARIABLE} is not set in this process, so it was not started by a hooked run.")
     return _parsed(os.environ[VARIABLE])
@@ -33,7 +33,7 @@ def _parsed(text: str) -> HookConfig:
 def config_of_agent(hooked: bool) -> HookConfig:
     """The configuration in a process that draws rollouts, from our entry point or from the file RESTRAIN_CONFIG.
 
-    Raises HookNotActiveError where our entry point started the run but this process is not hooked, and ConfigError
+    Raises HookNotActiveError if our entry point started the run but this process is not hooked, and ConfigError
     where there is no file, or the file needs our entry point.
     """
     if hooked:

@@ -44,7 +44,7 @@ class SharedGroup:
     qualname: str
 
     def check(self) -> None:
-        """Call it with an executor of our own. Raises HostError where that object would not identify the group."""
+        """Call it with an executor of our own. Raises HostError if that object would not identify the group."""
         owner, name = HostMethod(self.module, f"{self.qualname}.generate_responses", "").locate()
         recorder = _Recorder()
         drawing = getattr(owner, name)(
@@ -106,7 +106,7 @@ def check_all() -> None:
 
 
 def check_agent() -> None:
-    """Raises HostError where the agent's file cannot draw in the installed OpenRLHF, hooked or not."""
+    """Raises HostError if the agent's file cannot draw in the installed OpenRLHF, hooked or not."""
     check_version(Way.AGENT)
     for relied_on in OF_AGENT:
         relied_on.check()
@@ -127,7 +127,7 @@ def is_active() -> bool:
 def install() -> None:
     """Patch the host's methods in this process, now or when their modules are imported. Calling it again is safe.
 
-    Raises HostError where the installed OpenRLHF is not a release that the hook supports.
+    Raises HostError if the installed OpenRLHF is not a release that the hook supports.
     """
     check_version()
     expect(CONTRACT)

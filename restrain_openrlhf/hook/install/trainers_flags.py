@@ -14,7 +14,7 @@ PROGRAM = "train_ppo_ray"
 
 
 def refuse_lost_rewards(command: str) -> None:
-    """Raises ConfigError where the command's trainer would not train on the agent's rewards unchanged.
+    """Raises ConfigError if the command's trainer would not train on the agent's rewards unchanged.
 
     A command that is not OpenRLHF's own program, or has flags that are not on record, is not checked.
     """
@@ -47,7 +47,7 @@ def _flags(command: str) -> Mapping[str, Any] | None:
 
 
 def trainers_command() -> str:
-    """The command line that started this process's Ray job; empty where Ray does not tell."""
+    """The command line that started this process's Ray job; empty if Ray does not tell."""
     if not global_worker.connected:
         return ""
     only = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}

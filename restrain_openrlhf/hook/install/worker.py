@@ -24,7 +24,7 @@ def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], k
     """Start loading a group's models (trainer/ray/launcher.py) once all of its processes are known to be hooked.
 
     The processes of a LoRA run's reference policy are ended, because that policy is the trained one without its adapter
-    (hook/fixes/lora.py). The learning rate is planned for the steps that will be taken. Raises HookNotActiveError where
+    (hook/fixes/lora.py). The learning rate is planned for the steps that will be taken. Raises HookNotActiveError if
     a process lacks the hook or a part of it.
     """
     answers = ray.get([actor.__ray_call__.remote(report) for actor in group._actor_handlers])
@@ -55,5 +55,5 @@ def steps_to_plan(strategy: Any, planned: Sequence[Any]) -> list[Any]:
 
 
 def report(_actor: object) -> list[str] | None:
-    """Runs in an actor process: the host's methods that lack their patch, or None where the hook is not on at all."""
+    """Runs in an actor process: the host's methods that lack their patch, or None if the hook is not on at all."""
     return unpatched() if is_active() else None

@@ -77,7 +77,7 @@ def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:
 
 
 def refuse_another_run(config: RunConfig) -> None:
-    """Raises RunError where the run's folder holds a run of another configuration, or of other files."""
+    """Raises RunError if the run's folder holds a run of another configuration, or of other files."""
     config = on_this_machine(config)
     RunFolder(config.run_dir).refuse_another(config, host_flags(config))
 
@@ -111,7 +111,7 @@ def command(folder: RunFolder, words: list[str]) -> list[str]:
 def _run_host(
     folder: RunFolder, words: list[str], lock: int, on_step: Callable[[StepRow], None], should_stop: StopRule | None
 ) -> str | None:
-    """Run the host. Returns why the run was stopped, or None where the host reached its end."""
+    """Run the host. Returns why the run was stopped, or None if the host reached its end."""
     watched = Watched(FollowedFile(folder.metrics), on_step, should_stop)
     with folder.log.open("ab") as log:
         start = folder.log.stat().st_size

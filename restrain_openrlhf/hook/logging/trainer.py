@@ -66,7 +66,7 @@ def log_by_us(trainer: Any) -> None:
 
 
 def planned_steps(trainer: Any, most: int | None) -> int | None:
-    """The number of steps of the whole run, at most `most`; None where neither is known.
+    """The number of steps of the whole run, at most `most`; None if neither is known.
 
     The prompts of the asynchronous trainer are in another process. A batch of the loader is one prompt
     (trainer/ppo_trainer.py, prepare_datasets).

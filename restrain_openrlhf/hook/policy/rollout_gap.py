@@ -46,7 +46,7 @@ class LogProbGap:
 class TokenLogProbs:
     """The log-probabilities of a step's response tokens by vLLM, the policy and the reference policy, each (tokens,).
 
-    `base` is None where there is no reference policy.
+    `base` is None if there is no reference policy.
     """
 
     rollout: torch.Tensor
@@ -95,7 +95,7 @@ def update_arrived(tokens: TokenLogProbs, rounding: float) -> float | None:
 
     It is <v − b, p − b> / |p − b|² over the log-probabilities of response tokens: v of vLLM, p of the policy and b of
     the reference policy. The rounding of b is part of both differences, and draws the share towards 1/2 if the move p −
-    b is small. So the result is None where the move's root mean square is below twice `rounding`, which is that of v −
+    b is small. So the result is None if the move's root mean square is below twice `rounding`, which is that of v −
     p while both have the same weights. It is also None without a reference policy.
     """
     if tokens.base is None:
@@ -126,7 +126,7 @@ def rollout_gaps(experiences: Sequence[Any]) -> list[float | None]:
 
 
 def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
-    """Raises PolicyMismatchError where the relative gap is above the limit, so another policy drew the rollouts."""
+    """Raises PolicyMismatchError if the relative gap is above the limit, so another policy drew the rollouts."""
     if limit is not None and not gap.relative <= limit:
         raise PolicyMismatchError(
             f"vLLM's log-probabilities of the sampled tokens differ from the policy's by {gap.mean:.3g} nats a token, "

@@ -76,7 +76,7 @@ def majority_digest(key: str | None) -> int:
 def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
     """Statistics of a step's groups of n rollouts. Columns that are not trained on are removed from the rollouts.
 
-    `samples` are the host's Experience objects, one rollout each (experience.py). Raises GroupError where their number
+    `samples` are the host's Experience objects, one rollout each (experience.py). Raises GroupError if their number
     is no multiple of n, or n neighbours do not share one prompt; HookNotActiveError where a rollout was not scored.
     """
     if not samples or len(samples) % n:
@@ -149,7 +149,7 @@ def labels(group: ScoredGroup, trained: int, carry: bool) -> list[Any]:
 
 
 def take_scored(samples: Sequence[Any], n: int) -> list[ScoredGroup]:
-    """The groups that a step's rollouts carry in labels, which become plain again; empty where nothing is kept.
+    """The groups that a step's rollouts carry in labels, which become plain again; empty if nothing is kept.
 
     `samples` are the host's Experience objects, one rollout each, with groups of n neighbours (`take_votes` checks it).
     """

@@ -46,7 +46,7 @@ class GroupGathering(Generic[T]):
 
         `draw(n)` is called once for the group, and returns n rollouts in the order of the members.
 
-        If `draw` raises, every member raises the same error. Raises GroupError where two prompts share an object of
+        If `draw` raises, every member raises the same error. Raises GroupError if two prompts share an object of
         parameters, and in all other members where one member is cancelled.
         """
         group = self._joining.setdefault(id(shared), _Group(shared, prompt))

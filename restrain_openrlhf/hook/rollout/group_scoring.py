@@ -50,7 +50,7 @@ class InProcess:
     async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
         """The group's score.
 
-        Raises a RestrainError where there is none, or the reference is not the one that is needed.
+        Raises a RestrainError if there is none, or the reference is not the one that is needed.
         """
         if needed is not None and self.scorer.reference is not None:
             refuse_mismatch(self.scorer.reference, needed)
@@ -69,13 +69,13 @@ class ScoreService:
 
     @classmethod
     def of(cls, config: HookConfig, url: str, patience: float = PATIENCE_SECONDS) -> Self:
-        """The service at `url` for a configuration. Raises ConfigError where the token cannot be used."""
+        """The service at `url` for a configuration. Raises ConfigError if the token cannot be used."""
         return cls(url, config.method.model_dump(mode="json"), config.answers, load_token(None), patience)
 
     async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
         """The group's score.
 
-        Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s.
+        Raises ScoreServiceError if the service refuses, or gives no answer for `patience` s.
         """
         body = ScoreRequest(groups=(group,), method=dict(self.method), reference=needed).model_dump_json().encode()
         loop = asyncio.get_running_loop()
@@ -99,7 +99,7 @@ class ScoreService:
     def check(self, method: Method, prompt: str, n: int, needed: NeededReference) -> None:
         """Let the service score a group of n rollouts without answers, before anything heavy starts.
 
-        Raises ScoreServiceError where the service does not answer, or would refuse the run's groups: it has another
+        Raises ScoreServiceError if the service does not answer, or would refuse the run's groups: it has another
         method or token, or a reference that was not made as `needed` or lacks the prompt.
         """
         plan = method.rollouts

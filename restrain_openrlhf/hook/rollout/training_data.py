@@ -48,7 +48,7 @@ PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 class TrainingRow:
     """The label of a prompt whose rollouts are trained on. `gold` is None unless the method reads gold.
 
-    `row` is what the kind of answer reads of the prompt's row, and None where only the prompt's text is known.
+    `row` is what the kind of answer reads of the prompt's row, and None if only the prompt's text is known.
     """
 
     gold: str | None = None
@@ -70,7 +70,7 @@ class LabelWithRow:
 
     @property
     def gold(self) -> str | None:
-        """The label as text; None where it is empty."""
+        """The label as text; None if it is empty."""
         return None if self.label in ("", None) else str(self.label)
 
 
@@ -92,7 +92,7 @@ def _without_gold(row: Row | None, kind: AnswerKind) -> Row | None:
 
 
 def refuse_unlabelled(dataset: Any) -> None:
-    """Raises DataError where a problem of the evaluation set has no answer, so that it cannot be graded."""
+    """Raises DataError if a problem of the evaluation set has no answer, so that it cannot be graded."""
     labels = map(LabelWithRow.of, dataset.labels)
     without = [prompt for prompt, label in zip(dataset.prompts, labels, strict=True) if label.gold is None]
     if without:

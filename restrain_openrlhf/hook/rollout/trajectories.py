@@ -101,7 +101,7 @@ class TrajectoryEngine:
 class Trajectory:
     """The executor's output (the host's keys, utils/agent.py), the text that votes, and the number of generated tokens.
 
-    `finished` is False where generation was cut off or the agent failed; then `error` is the agent's.
+    `finished` is False if generation was cut off or the agent failed; then `error` is the agent's.
     """
 
     output: dict[str, Any]
@@ -133,7 +133,7 @@ class WrappedAgent:
     async def group(self, ask: Mapping[str, Any], n: int, seed: int | None, log_probs: bool) -> list[Trajectory]:
         """n trajectories of one prompt.
 
-        Raises GroupError where all trajectories of FAILED_PROMPTS prompts in a row failed.
+        Raises GroupError if all trajectories of FAILED_PROMPTS prompts in a row failed.
 
         `ask` has the host's arguments for a rollout (utils/agent.py, AgentExecutorBase.execute). Also raises what the
         engine raises.
@@ -203,7 +203,7 @@ class WrappedAgent:
         return text if self._settings.tag is None else tagged(text, self._settings.tag) or ""
 
     def _refuse_wrong(self, output: Mapping[str, Any]) -> None:
-        """Raises ConfigError where the output would make the host train on tokens that are not the policy's."""
+        """Raises ConfigError if the output would make the host train on tokens that are not the policy's."""
         tokens, log_probs = output["observation_tokens"], output.get("rollout_log_probs")
         ends = [end for span in output["action_ranges"] for end in span]
         if ends != sorted(ends) or not all(0 <= end <= len(tokens) for end in ends):
@@ -231,7 +231,7 @@ def agent_columns(drawn: Sequence[Trajectory], trained: int) -> list[dict[str, f
 
 
 def load_executor(agent: Agent) -> Any:
-    """The user's AgentExecutor. Raises ConfigError where the file has none, or its code fails as it is loaded."""
+    """The user's AgentExecutor. Raises ConfigError if the file has none, or its code fails as it is loaded."""
     if is_agent(str(agent.path)):
         raise ConfigError(
             f"agent: {agent.path} is this project's own agent. Name the file of your agent, or remove `agent:`."

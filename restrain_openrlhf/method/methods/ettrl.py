@@ -30,7 +30,7 @@ class ClipAdvantages(Transform):
 class ResidualEntropy(Transform):
     """A'_i = A_i (1 + (H̄ − H_i) / H̄), H_i the rollout's mean token entropy and H̄ the group's mean of it (ETTRL).
 
-    The formula changes the sign of an advantage where H_i > 2 H̄, and so does this. Raises GroupError where the
+    The formula changes the sign of an advantage where H_i > 2 H̄, and so does this. Raises GroupError if the
     rollouts have no entropies.
     """
 

@@ -29,7 +29,7 @@ class MajoritySettings(OneLabelSettings):
     )
 
     def independent(self, top_k: int | None = None) -> Independent | None:
-        """The plan of independent rollouts; None where `votes` is not set, so that the host's flags decide."""
+        """The plan of independent rollouts; None if `votes` is not set, so that the host's flags decide."""
         return None if self.votes is None else Independent(self.votes, self.train_on or self.votes, top_k)
 
     @model_validator(mode="after")

@@ -49,7 +49,7 @@ class GetReward:
         self.collector = GroupCollector(size, timing, lambda group: asyncio.create_task(self._score(group)))
 
     async def serve(self, request: Request) -> RewardReply | RewardReplies:
-        """The reply to all rollouts of a request. Raises a RestrainError where there is none to give.
+        """The reply to all rollouts of a request. Raises a RestrainError if there is none to give.
 
         Nothing here keeps the body while the request waits, so a pending rollout only costs the memory of its answer.
         """

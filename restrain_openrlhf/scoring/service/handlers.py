@@ -32,7 +32,7 @@ SCHEMAS = "#/components/schemas/{model}"
 
 @dataclass
 class Service:
-    """The state of the process. Raises a RestrainError where the method, the reference or the model is wrong."""
+    """The state of the process. Raises a RestrainError if the method, the reference or the model is wrong."""
 
     config: ServiceConfig
     token: str | None
@@ -79,7 +79,7 @@ class Service:
             raise RefusedError(503, f"{most} requests are pending already (service.limits.pending).", again=True)
 
     async def score(self, request: Request) -> wire.ScoreReply:
-        """Each group's score, in order. Raises a RestrainError where one has none."""
+        """Each group's score, in order. Raises a RestrainError if one has none."""
         body = await read_body(request, wire.ScoreRequest, self.config.service)
         counts = {"groups": len(body.groups), "responses": max(len(group.responses) for group in body.groups)}
         for name, count in counts.items():

@@ -88,7 +88,7 @@ class Response:
 def read_response(query: str, prompt: str, ends: tuple[str, ...], kind: AnswerKind, row: Row) -> Response:
     """The response in a query, which is the prompt and the response in one text.
 
-    Raises DataError where the query does not begin with its prompt, and where the row cannot be used.
+    Raises DataError if the query does not begin with its prompt, and where the row cannot be used.
 
     The client does not say whether a response is truncated. A response that ended by itself ends with one of `ends`,
     because the client decodes with skip_special_tokens=False; every other one hit the length limit.

@@ -22,7 +22,7 @@ BACKLOG = 8192
 
 
 def serve(config: ServiceConfig, token: str | None, host: str, port: int) -> None:
-    """Serve until told to stop. Raises a RestrainError where the configuration or the address cannot be used."""
+    """Serve until told to stop. Raises a RestrainError if the configuration or the address cannot be used."""
     server, family = DrainingServer(Service(config, token)), socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=BACKLOG)

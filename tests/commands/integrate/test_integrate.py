@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import textwrap
 from dataclasses import fields
 from pathlib import Path
 
@@ -276,17 +275,6 @@ def test_ways_to_write_a_good_command(command):
     assert "+" in done.stdout
     assert "restrain_openrlhf.hook.train_ppo_ray" in done.stdout
     assert "None." in done.stdout
-
-
-def test_the_page_shows_what_is_printed():
-    page = (ROOT / "docs" / "journeys" / "integration.md").read_text(encoding="utf-8")
-    command = page.split("    restrain integrate --command '")[1].split("'\n")[0]
-    done = restrain("integrate", "--command", command)
-    assert done.returncode == 0
-    shown = page.split("```diff\n")[1].split("\n```")[0]
-    refusals = page.split("    == Flags that would be refused\n")[1].split("\n\n")[0]
-    assert f"== The change\n{shown}\n" in done.stdout
-    assert f"{textwrap.dedent(refusals)}\n\n== Once, before the first run" in done.stdout
 
 
 def test_a_value_that_only_the_shell_knows_is_said_and_left():
