@@ -33,7 +33,9 @@ def call(script: Callable[[], None], *words: object, cwd: Path = ROOT) -> Done:
         try:
             script()
         except SystemExit as end:
-            status = int(end.code or 0)
+            # As Python itself does: what is no status is printed, and the status is 1.
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            err.write(f"{end.code}\n" if isinstance(end.code, str) else "")
     return Done(status, out.getvalue(), err.getvalue())
 
 

@@ -3,26 +3,21 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from textwrap import dedent
 
-INDENTED = r"(?:^    [^\n]*\n)+"
-BLOCK = re.compile(rf"{INDENTED}|^```bash\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
-# A fence of another kind is a file's content: it is passed over with what is indented in it.
-PART = re.compile(rf"^```text\n(.*?)^```\n|{INDENTED}|^```.*?^```\n", re.MULTILINE | re.DOTALL)
+# What is indented after a blank line is typed, and so is a fence of bash; a fence of text is output. A fence of
+# another kind is a file's content: it is passed over with what is indented in it.
+PART = re.compile(
+    r"^```text\n(?P<output>.*?)^```$|^```bash\n(?P<bash>.*?)^```$|^```.*?^```$|"
+    r"(?<=\n\n)(?P<indented>(?:^ {4}[^\n]*\n)+)",
+    re.MULTILINE | re.DOTALL,
+)
 YAML = re.compile(r"[Ss]ave this as `([\w.]+)`|a configuration, `([\w.]+)`|A team's `([\w.]+)`")
 
 
-def pieces(page: str) -> Iterator[str]:
-    """The commands of a page, and what its shell is given beside them: files, and small programs."""
-    for block in BLOCK.finditer(page):
-        text = block[1] if block[1] is not None else re.sub(r"^    ", "", block[0], flags=re.MULTILINE)
-        lines = re.sub(r"\\\n\s*", "", text).splitlines()
-        while lines:
-            line = lines.pop(0)
-            if word := re.search(r"<<'(\w+)'", line):
-                until = lines.index(word[1])
-                line = "\n".join([line, *lines[: until + 1]])
-                del lines[: until + 1]
-            yield line
+def fenced(page: str, language: str) -> list[str]:
+    """The contents of the page's files of a language, such as yaml or python."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 def files_of(page: str) -> Iterator[tuple[str, str]]:
@@ -49,11 +44,23 @@ def typed(page: str) -> list[Typed]:
     """The commands of a page with the outputs that follow them."""
     found: list[Typed] = []
     for part in PART.finditer(page):
-        if part[1] is not None and found:
-            found[-1] = Typed(found[-1].command, found[-1].output + "...\n" + part[1])
-        else:
-            found += [Typed(each) for each in pieces(part[0])]
+        if part["output"] is not None and found:
+            found[-1] = Typed(found[-1].command, found[-1].output + "...\n" + part["output"])
+        elif text := part["bash"] or part["indented"]:
+            found += map(Typed, commands(dedent(text)))
     return found
+
+
+def commands(block: str) -> Iterator[str]:
+    """The commands of a block, each with the lines on which it continues and the text that it is given (`<<'YAML'`)."""
+    lines = re.sub(r"\\\n\s*", "", block).splitlines()
+    while lines:
+        line = lines.pop(0)
+        if word := re.search(r"<<'(\w+)'", line):
+            until = lines.index(word[1])
+            line = "\n".join([line, *lines[: until + 1]])
+            del lines[: until + 1]
+        yield line
 
 
 def shape(output: str) -> str:

@@ -1,17 +1,16 @@
-"""Every command that README and the tutorials print is run, in its page's order and as a reader would type it.
+"""Every command that a page prints is typed, in the page's order, with the files that its reader has.
 
 A command that needs hours or the network runs until it would start an engine or a training, or ask the hub: its
-words, its configuration, and the files that it reads are all looked at before.
+words, its configuration, and the files that it reads are all looked at before. Programs of a registry or a cluster are
+stood in, except kubectl, which is the real one without a server.
 """
 
-import os
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -20,59 +19,86 @@ pytestmark = pytest.mark.host
 
 import datasets  # noqa: E402
 import huggingface_hub  # noqa: E402
+import matplotlib  # noqa: E402
 
 from restrain_openrlhf.commands import main, study  # noqa: E402
-from restrain_openrlhf.commands.demo.run import Demo, write_task  # noqa: E402
 from restrain_openrlhf.commands.view import server  # noqa: E402
-from restrain_openrlhf.config.command_line import find_config  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, WORDS  # noqa: E402
-from restrain_openrlhf.data.jsonl import dump  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import WORDS  # noqa: E402
+from restrain_openrlhf.data.model_files import ensure_model  # noqa: E402
 from restrain_openrlhf.evaluation import job  # noqa: E402
+from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.launch import train  # noqa: E402
-from restrain_openrlhf.hook.logging.trainer import append_step  # noqa: E402
 from restrain_openrlhf.machine import processes  # noqa: E402
+from restrain_openrlhf.records.folder import Completion, RunFolder  # noqa: E402
 from restrain_openrlhf.reference import all_gpus, offline_pass  # noqa: E402
 from restrain_openrlhf.reference.offline_engine import Rollout, Sampling  # noqa: E402
 from restrain_openrlhf.reference.prompts import Prompt  # noqa: E402
+from restrain_openrlhf.scoring.service import server as service  # noqa: E402
 from test_time import cli as test_time  # noqa: E402
 from tests.command_line import Done, call  # noqa: E402
-from tests.commands.view.runs import boxed, scored_group, write_run  # noqa: E402
+from tests.commands.k8s.manifests import needs_kustomize  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
-from tests.docs.printed import files_of, pieces  # noqa: E402
-from tests.evaluation.test_table import result  # noqa: E402
-from tests.evaluation.test_table import write_run as write_evaluation  # noqa: E402
-from tests.hook.test_trainer_metrics import votes  # noqa: E402
-from tests.reference.made import write_reference  # noqa: E402
+from tests.docs.printed import files_of, typed  # noqa: E402
+from tests.docs.readers_folder import AGENT, fill, save_model  # noqa: E402
+from tests.docs.shell import Shell  # noqa: E402
+from tests.docs.stand_ins import ENVIRONMENT, SCRIPTS, openrlhf, pip, verl  # noqa: E402
 
-PAGES = ["README.md", *(f"docs/start/{name}.md" for name in ("demo", "ten_minutes", "tutorial_train"))]
-PAGES += ["docs/start/tutorial_test_set.md", "docs/start/tutorial_deployment.md"]
-SCRIPTS: dict[str, Callable[[], None]] = {"restrain": main.main, "test-time": test_time.main}
+FOLDERS = {
+    "start": ("demo", "ten_minutes", "tutorial_train", "tutorial_test_set", "tutorial_deployment"),
+    "journeys": ("train", "adapt", "integration", "other_trainers", "evaluation", "rollouts"),
+    "operations": ("running", "one_gpu", "gpu_check", "reward_service", "slurm", "kubernetes", "kubernetes_details"),
+    "concepts": ("premise",),
+}
+PAGES = [f"docs/{folder}/{name}.md" for folder, names in FOLDERS.items() for name in names]
+PAGES += ["docs/operations/upgrading_openrlhf.md", "README.md", "CONTRIBUTING.md"]
+FLAGS = (
+    f"--actor.model_name_or_path {WORDS.model} --data.prompt_dataset prompts.jsonl --data.input_key problem "
+    "--rollout.n_samples_per_prompt 4 --rollout.max_new_tokens 1024 --vllm.num_engines 1 "
+    "--algo.kl.init_coef 0 --algo.advantage.estimator group_norm"
+)
+TO_SHARED = ("--max-new-tokens", 1024, "--out", "shared/ref.jsonl")
 # What a page leaves to its reader, and what stands there in a test.
 PLACEHOLDERS = {
-    "CONFIG": "cpu/test_time",
-    "MODEL": str(WORDS.model),
     "your whole command": "python -m openrlhf.cli.train_ppo_ray --data.prompt_dataset p.jsonl --vllm.num_engines 1",
+    "their_agent.py": str(AGENT),
+    "…your train_ppo_ray flags…": FLAGS,
+    # The other seven machines do the same.
+    "restrain reference CONFIG --shard 3/8": "for I in {0..7}; do restrain reference mine.yaml --shard $I/8; done",
+    "--config CONFIG": "--config cpu/test_time",
+    "CONFIG…": "mine.yaml other.yaml",
+    "CONFIG": "mine.yaml",
+    "KEY=VALUE": "method.kappa=2",
+    "FLAGS": FLAGS,
+    "MODEL": str(WORDS.model),
+    "--model M": f"--model {WORDS.model}",
+    "P.jsonl": "prompts.jsonl",
+    "RUN": "runs/demo/ttrl/train",
+    "--gold FILE": "--gold runs/demo/prompts-with-gold.jsonl",
+    "--model-config FILE": f"--model-config {WORDS.model}/config.json",
+    "--prompts FILE": "--prompts questions.csv",
+    "--jobs N": "--jobs 2",
+    "mine=m.jsonl": "mine=m.jsonl --max-new-tokens 64",
+    "--cluster cluster.yaml": "--cluster theirs.yaml",
+    "--benchmark-dir DIR": "--benchmark-dir benchmarks",
+    "--out DIR": "--out made",
+    "runs/NAME": "runs/mine",
+    "COPY": "copy.jsonl",
+    "VERSION": "0.11.2",
+    "/shared/": "shared/",
+    "/tmp/": "tmp/",
+    " …": "",
 }
-THEIRS = """\
-extends: cpu/demo
-method: {{kappa: {0}}}
-run_dir: runs/kappa-{0}
-reference: votes.jsonl
-openrlhf:
-  data.prompt_dataset: runs/demo/prompts.jsonl
-  eval.dataset: runs/demo/heldout.jsonl
-  eval.steps: 5
-  data.label_key: answer
-"""
+FORM = re.compile(rf"(?<![\w/.])(?:{'|'.join(map(re.escape, PLACEHOLDERS))})(?!\w)")
+OPTIONAL = re.compile(r"\[(--[^]]+)\]")
 # Where this machine's part ends: the rest needs the network, or a GPU.
 ENDS_HERE = (
-    "could not be downloaded from the hub",
+    "could not be downloaded",
     "neither the hub nor its local cache has it",
     "no GPU was found on this machine",
+    "The cluster does not answer",
 )
 # A page shows this refusal, and what it lists.
-REFUSED = {"restrain view runs/demo": "is not a run's folder. View one of the runs inside"}
+REFUSED = {("view", "runs/demo"): "is not a run's folder. View one of the runs inside"}
 
 
 class HeavyWorkError(Exception):
@@ -98,6 +124,13 @@ def heavy(*_given: object, **_more: object) -> None:
     raise HeavyWorkError
 
 
+def trained(run: RunFolder, *_: object) -> NoReturn:
+    """The training is left out, and the run's folder is as it leaves it."""
+    save_model(run.path)
+    run.mark_completed(Completion(steps=2))
+    raise HeavyWorkError
+
+
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
@@ -105,105 +138,95 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
         (all_gpus, "run_together"),
         (study, "run_together"),
         (job, "RolloutEngine"),
-        (train, "_run_host"),
+        (train_ppo_ray, "run"),
         (server, "serve"),
+        (service, "serve"),
     ):
         monkeypatch.setattr(module, name, heavy)
+    monkeypatch.setattr(train, "_run_host", trained)
     monkeypatch.setattr(offline_pass, "RolloutEngine", EngineByRule)
     monkeypatch.setattr(offline_pass, "run_command", in_this_process)
+    monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)
     # Read at import, as the variable of that name: a hub that does not answer is asked again and again.
     for module in (huggingface_hub.constants, datasets.config):
         monkeypatch.setattr(module, "HF_HUB_OFFLINE", True)
 
 
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which a reader types, with what the heavy commands of the pages would have made."""
-    for name in ("configs", "restrain_openrlhf"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    monkeypatch.chdir(tmp_path)
-    finished_demo(Path("runs/demo"))
-    one_gpu = load_run_config(find_config("one_gpu/24gb/qwen3-0.6b-base"))
-    kept(one_gpu.run_dir)
-    prompts = Path(one_gpu.openrlhf["data.prompt_dataset"])
-    prompts.parent.mkdir()
-    prompts.write_text("".join(dump({"problem": problem}) for problem in ("1 + 1?", "2 + 2?")))
-    for path in (one_gpu.reference, "ref-gpu.jsonl", "shared/ref.jsonl"):
-        Path(path).parent.mkdir(exist_ok=True)
-        write_reference(Path(path), {"1 + 1?": [*["2"] * 15, "3"], "2 + 2?": ["4"] * 16})
-    Path("questions.csv").write_text("id,question\na,dog..threeten..=\n")
-    Path("rollouts.jsonl").write_text('{"id": 1, "problem": "1 + 1?", "responses": ["\\\\boxed{2}", "\\\\boxed{3}"]}\n')
-    for name, kappa in (("mine", 2), ("other", 3)):
-        Path(f"{name}.yaml").write_text(THEIRS.format(kappa))
-    for name in ("base", "mine"):
-        write_evaluation(Path("eval") / name, result("math500", "MATH-500", 0.5, model=name))
-    return tmp_path
+def ours(script: Callable[[], None]) -> Callable[[Sequence[str]], Done]:
+    """A program of this project: status 0 where it does what the page says, as far as this machine goes."""
+
+    def program(words: Sequence[str]) -> Done:
+        if words[0] == "demo":
+            # Another demo than the finished one, which the page's other commands look at.
+            words = [*words, "--out", f"demo-{len(list(Path.cwd().glob('demo-*')))}"]
+        if tuple(words[:2]) in {("k8s", "render"), ("k8s", "platform")}:
+            # Installed with -e, the package has the clone's own tree. Where a page renders twice, it is an alternative.
+            shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
+            words = [*words, "--manifests", "k8s"]
+        try:
+            done = call(script, *words, cwd=Path.cwd())
+        except HeavyWorkError:
+            return Done(0, "", "")
+        return Done(0 if works(words, done) else 1, done.stdout, done.stderr)
+
+    return program
 
 
-def finished_demo(out: Path) -> None:
-    out.mkdir(parents=True)
-    write_task(Demo(out, PREMISE))
-    problems = [each.problem for each in PREMISE.training_set(64)]
-    write_reference(out / "reference.jsonl", {problem: ["1", "1", "?"] for problem in problems})
-    for method in PREMISE.methods:
-        kept(out / method / "train", problems[0])
-
-
-def kept(folder: Path, prompt: str = "1 + 1?") -> None:
-    """A run of two steps that kept a group."""
-    folder.mkdir(parents=True)
-    for step in (1, 2):
-        append_step(folder / "metrics.jsonl", step, {"kl": 0.1}, votes())
-    write_run(folder, [scored_group(1, 0, prompt, boxed("2", "2", "3"))])
-
-
-def is_run(command: str) -> bool:
-    """Not what only shows a form (`…`), and no listing of folders."""
-    program = command.split(maxsplit=1)[0] if command.strip() else ""
-    return program in {*SCRIPTS, "make", "cat", "head", "tail", "python"} and "…" not in command
-
-
-def outcome(command: str) -> str:
-    """Nothing where the command does what the page says, as far as this machine goes; else what went wrong."""
-    program = command.split(maxsplit=1)[0]
-    if program == "make":
-        words = [*shlex.split(command, comments=True), "--dry-run"]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    elif program not in SCRIPTS:
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, env=environment, check=False)
-    else:
-        return of_ours(command, program)
-    return "" if done.returncode == 0 else f"{command}: {done.stderr[-500:]}"
-
-
-def of_ours(command: str, program: str) -> str:
-    words = [PLACEHOLDERS.get(word, word) for word in shlex.split(command, comments=True)[1:]]
-    if words[0] == "demo":
-        # Another demo than the finished one, which the page's other commands look at.
-        words += ["--out", f"demo-{len(list(Path.cwd().glob('demo-*')))}"]
-    try:
-        done: Done = call(SCRIPTS[program], *words, cwd=Path.cwd())
-    except HeavyWorkError:
-        return ""
+def works(words: Sequence[str], done: Done) -> bool:
     said = done.stdout + done.stderr
-    if command in REFUSED:
-        return "" if done.returncode == 2 and REFUSED[command] in said else f"{command}: is not refused: {said[-500:]}"
+    if refusal := REFUSED.get(tuple(words)):
+        return done.returncode == 2 and refusal in said
     # `integrate` ends with 1 where its reader has to decide something.
-    works = done.returncode == 0 or (words[0] == "integrate" and done.returncode == 1)
-    return "" if works or any(end in said for end in ENDS_HERE) else f"{command}: {said[-500:]}"
+    is_done = done.returncode == 0 or (words[0] == "integrate" and done.returncode == 1)
+    return is_done or ends_here(said)
+
+
+def ends_here(said: str) -> bool:
+    return any(end in said for end in ENDS_HERE)
+
+
+def module(words: Sequence[str]) -> Done:
+    """`python -m MODULE WORDS`, up to where it starts Ray or an engine."""
+    name, *more = words[1:]
+    return ours(lambda: MODULES[name](more))([name])
+
+
+MODULES = {
+    "restrain_openrlhf.hook.train_ppo_ray": train_ppo_ray.main,
+    "openrlhf.cli.train_ppo_ray": openrlhf,
+    "verl.trainer.main_ppo": verl,
+    "restrain_openrlhf.commands.gpu_check.loaded_weights": lambda words: ensure_model(words[0]),
+}
+
+
+@pytest.fixture
+def shell(tmp_path: Path, light: None, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    fill(folder)
+    in_this_process(["reference", "--model", WORDS.model, "--prompts", "prompts.jsonl", "--n", 4, *TO_SHARED], folder)
+    programs = {"restrain": ours(main.main), "test-time": ours(test_time.main), "module": module, "pip": pip}
+    return Shell(folder, folder / ".venv" / "bin", programs, SCRIPTS, ENVIRONMENT)
+
+
+def filled_in(command: str) -> str:
+    """A form with values in the places of its placeholders, and with its optional parts."""
+    return FORM.sub(lambda found: PLACEHOLDERS[found[0]], OPTIONAL.sub(r"\1", command))
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_what_a_page_prints_works(name: str, checkout: Path, light: None):
+def test_what_a_page_prints_works(name: str, shell: Shell):
+    if "kubernetes" in name:
+        needs_kustomize()
     page = (ROOT / name).read_text(encoding="utf-8").replace("/shared/", "shared/")
     for saved, text in list(files_of(page)):
-        (checkout / saved).write_text(text)
+        (shell.folder / saved).write_text(text)
         page = page.replace(text, "")
     for change in re.findall(r"```diff\n(.*?)```", page, re.DOTALL):
-        shutil.copy("train.sh", "train-restrain.sh")
-        subprocess.run(["patch", "train-restrain.sh"], input=change, text=True, check=True)
-    commands = [each for each in pieces(page) if is_run(each)]
-    assert len(commands) > 2
-    assert [said for each in commands if (said := outcome(each.strip()))] == []
+        shutil.copy(shell.folder / "train.sh", shell.folder / "train-restrain.sh")
+        subprocess.run(["patch", "train-restrain.sh"], input=change, text=True, check=True, cwd=shell.folder)
+    commands = [filled_in(each.command) for each in typed(page)]
+    said = [(command, shell.type(command)) for command in commands if command.strip()]
+    wrong = [(command, done.stdout) for command, done in said if done.returncode != 0 and not ends_here(done.stdout)]
+    assert not wrong, "\n\n".join(f"{command}\n{output[-600:]}" for command, output in wrong)

@@ -13,13 +13,11 @@ import pytest
 import yaml
 
 from restrain_openrlhf.config.shipped import KUBERNETES
-from tests.command_line import restrain
 from tests.commands.k8s.manifests import needs_kustomize
 from tests.commands.k8s.stand_in.api import StandIn
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
-DETAILS = PAGE.with_name("kubernetes_details.md")
 MOST = {"One node": 5, "One node, of eight GPUs": 5, "Several nodes, or one with KubeRay": 7}
 GPUS = dict(zip(MOST, ("1", "8", "8"), strict=True))
 DIGEST = "sha256:" + "1" * 64
@@ -137,22 +135,6 @@ def test_the_commands_of_the_guide_lead_to_a_run(section, clone):
     assert run["kind"] == ("Job" if section.startswith("One node") else "RayJob")
     assert GPUS[section] in re.findall(r"nvidia.com/gpu: '(\d+)'", yaml.safe_dump(run))
     assert "registry.example/me/restrain-train@" + DIGEST in yaml.safe_dump(run)
-
-
-BLOCKS = [block for page in (PAGE, DETAILS) for block in blocks_of(page.read_text(encoding="utf-8"))]
-RENDERS = sorted({line for block in BLOCKS for line in block if is_render(line)})
-IMAGES = [f"--image={name}=registry.example/{name}@{DIGEST}" for name in ("restrain-train", "restrain-reward")]
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("command", RENDERS)
-def test_every_render_command_of_the_pages_renders(command, tmp_path):
-    needs_kustomize()
-    words = shlex.split(command.partition("   #")[0], comments=True)[1:]
-    words[words.index("--out") + 1] = str(tmp_path / "made")
-    done = restrain(*words, *IMAGES)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "made" / "run.sh").is_file() is ("--argo-cd" not in words)
 
 
 def test_the_guide_names_what_a_clone_has():
