@@ -454,6 +454,26 @@ def test_responses_are_searched_when_the_reader_asks(opened):
     expect(opened.page.locator(".row .where").first).to_have_text("step 1 · group 0")
 
 
+def test_a_search_that_comes_late_leaves_the_one_that_was_typed_meanwhile(tmp_path, page, serving):
+    page.open(serving(material(small_run(tmp_path), None)))
+    late = []
+
+    def hold(route):
+        late.append(route)
+
+    page.page.route(re.compile("text=so"), hold)
+    page.page.locator("[name=responses]").check()
+    with page.page.expect_request(re.compile("text=so")):
+        page.page.locator("[name=text]").fill("so")
+    expect(page.page.locator("#shown")).to_have_text("0 of 9 groups, still searching the responses")
+    page.page.locator("[name=text]").fill("not know")
+    expect(page.page.locator("#shown")).to_have_text("3 of 9 groups")
+    with page.page.expect_response(re.compile("text=so")):
+        late[0].continue_()
+    page.page.evaluate("new Promise(requestAnimationFrame)")
+    assert page.texts("#shown") == ["3 of 9 groups"]
+
+
 @pytest.mark.parametrize("way", ["served", "exported"])
 def test_two_runs_are_shown_side_by_side(tmp_path, page, serving, way):
     one = small_run(tmp_path / "demo" / "restrain")

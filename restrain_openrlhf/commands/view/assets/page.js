@@ -24,7 +24,7 @@ async function read() {
       openAddressed();
       if (page.next !== null && state.groups.length >= wanted && !isMissing()) {
         await asked(document.getElementById("more"));
-        wanted += AT_ONCE;
+        wanted = state.groups.length + AT_ONCE;
       }
     }
     if (isMissing()) say(`The address names the group ${address().get("open")} (run, step, group), which was not kept.`);
@@ -55,9 +55,12 @@ function progress(page) {
 
 function refresh() {
   const values = chosen(form);
-  const places = values.responses && values.text === searched.text ? searched.places : new Set();
+  const inResponses = values.responses && values.text;
+  const isSearched = inResponses && values.text === searched.text;
+  const places = isSearched ? searched.places : new Set();
   const found = matching(state.groups, state.prompts, values, places);
-  document.getElementById("shown").textContent = `${found.length.toLocaleString("en")} of ${plural(state.groups.length, "group")}`;
+  const soFar = inResponses && !isSearched ? ", still searching the responses" : "";
+  document.getElementById("shown").textContent = `${found.length.toLocaleString("en")} of ${plural(state.groups.length, "group")}${soFar}`;
   document.getElementById("one-prompt").hidden = !values.prompt;
   for (const output of form.querySelectorAll("output")) {
     output.textContent = state.groups.filter(TESTS[output.dataset.of]).length.toLocaleString("en");
@@ -84,8 +87,14 @@ function searchSoon() {
   clearTimeout(searched.timer);
   if (!responses || !text || text === searched.text) return;
   searched.timer = setTimeout(async () => {
-    Object.assign(searched, { text, places: new Set(await source.placesWith(text)) });
-    refresh();
+    try {
+      const places = new Set(await source.placesWith(text));
+      // Another text may have been typed while this one was searched.
+      if (chosen(form).text === text) Object.assign(searched, { text, places });
+      refresh();
+    } catch (error) {
+      document.getElementById("shown").textContent = `The responses could not be searched: ${error.message}`;
+    }
   }, 300);
 }
 

@@ -47,10 +47,16 @@ const embedded = {
   },
 };
 
-// zlib's format in base64.
+// zlib's format in base64. A search unpacks every group: a Blob's stream and Uint8Array.from take three times as long.
 function unpacked(base64) {
-  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  const letters = atob(base64);
+  const bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
+  const { readable, writable } = new DecompressionStream("deflate");
+  const writer = writable.getWriter();
+  writer.write(bytes);
+  writer.close();
+  return new Response(readable).text();
 }
 
 const source = document.getElementById("summaries") ? embedded : served;
