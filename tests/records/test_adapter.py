@@ -1,7 +1,5 @@
 """A LoRA run's adapter without its whole model: how one is written from it, and that it is not taken for one."""
 
-import textwrap
-
 import pytest
 
 pytest.importorskip("peft", reason="needs the training stack: make install")
@@ -48,7 +46,7 @@ def test_the_lines_that_the_page_prints_keep_a_young_adapters_update(run, tmp_pa
     adapter = run / "model" / "adapter"
     of_a_real_size(adapter)
     page = (ROOT / "docs" / "journeys" / "train.md").read_text()
-    code = textwrap.dedent(page.partition("    ```python\n")[2].partition("    ```")[0])
+    code = page.partition("```python\n")[2].partition("```")[0]
     for name, path in {"BASE": ADDITION.model, "RUN/model/adapter": adapter, "DIR": tmp_path / "whole"}.items():
         assert f'"{name}"' in code
         code = code.replace(f'"{name}"', repr(str(path)))
