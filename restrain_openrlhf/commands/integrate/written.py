@@ -104,7 +104,7 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
 
     Quoted commands are searched, too.
     """
-    variables, unread, found, after_program = Variables(), list[int](), 0, False
+    variables, unread, has_program, after_program = Variables(), list[int](), False, False
     for command in commands(text, start, end, folds, variables):
         words = command.words
         if after_program and words and words[0].text.startswith("--"):
@@ -116,21 +116,25 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
         if place is not None:
             _refuse_launcher([word.text for word in words[:place]], where)
             _refuse_unread(text, command, variables, where)
-            found += 1
+            has_program = True
             yield words[place], words[place + 1 :]
             continue
         for word in words:
             if HOST in word.text or OURS in word.text:
-                raw = text[word.start : word.end]
-                if raw[0] not in "'\"" or raw[-1] != raw[0] or f"\\{raw[0]}" in raw:
-                    raise ConfigError(
-                        f"{where}: has the program inside a longer word, or inside nested quotes. Give the command "
-                        f"alone with --command, and the program as `-m {HOST}`."
-                    )
-                found += 1
+                _refuse_longer_word(text[word.start : word.end], where)
+                has_program = True
                 yield from _commands(text, word.start + 1, word.end - 1, folds, where)
-    if unread and not found:
+    if unread and not has_program:
         raise _not_read(text, unread[0], where)
+
+
+def _refuse_longer_word(raw: str, where: str) -> None:
+    """Raises ConfigError unless a word with the program in it is one whole command in quotes."""
+    if raw[0] not in "'\"" or raw[-1] != raw[0] or f"\\{raw[0]}" in raw:
+        raise ConfigError(
+            f"{where}: has the program inside a longer word, or inside nested quotes. Give the command alone with "
+            f"--command, and the program as `-m {HOST}`."
+        )
 
 
 def _refuse_unread(text: str, command: ShellCommand, variables: Variables, where: str) -> None:

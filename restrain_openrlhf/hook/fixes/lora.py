@@ -43,12 +43,12 @@ class MergedWeight:
 
     @property
     def shape(self) -> torch.Size:
-        """As the base model's."""
+        """The shape of the base model's weight."""
         return self.weight.shape
 
     @property
     def dtype(self) -> torch.dtype:
-        """As the base model's."""
+        """The type of the base model's weight."""
         return self.weight.dtype
 
     @property

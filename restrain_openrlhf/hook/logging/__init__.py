@@ -1,1 +1,1 @@
-"""What the hook writes after each step."""
+"""Writes the records of each training step: metrics, kept rollouts and the trainer's log."""
