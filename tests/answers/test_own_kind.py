@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from typing import ClassVar, Literal
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, GroupAnswers, parse_kind, register
 from restrain_openrlhf.errors import ConfigError, DataError
 from tests.conftest import ROOT
+from tests.docs.printed import fenced
 
 PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
 
@@ -127,8 +127,7 @@ def test_settings_that_change_no_answer_are_no_part_of_it(block):
 
 def test_the_pages_kind_works_where_it_is_installed(tmp_path):
     """The page's whole package, laid out as an installer would; another process reads it from a run's variable."""
-    begun = PAGE.split("# last_word.py")[1].split("Beside the module")[0]
-    source = textwrap.dedent(begun)
+    (source,) = fenced(PAGE, "python")
     (tmp_path / "last_word.py").write_text(source)
     info = tmp_path / "last_word-1.0.dist-info"
     info.mkdir()

@@ -47,7 +47,7 @@ FOLDERS = {
     "start": ("demo", "ten_minutes", "tutorial_train", "tutorial_test_set", "tutorial_deployment"),
     "journeys": ("train", "adapt", "integration", "other_trainers", "evaluation", "rollouts"),
     "operations": ("running", "one_gpu", "gpu_check", "reward_service", "slurm", "kubernetes", "kubernetes_details"),
-    "concepts": ("premise",),
+    "concepts": ("premise", "kinds", "kinds/meaning"),
 }
 PAGES = [f"docs/{folder}/{name}.md" for folder, names in FOLDERS.items() for name in names]
 PAGES += ["docs/operations/upgrading_openrlhf.md", "README.md", "CONTRIBUTING.md"]

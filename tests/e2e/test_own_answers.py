@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.records.kept import read_kept
 from tests.conftest import ROOT
+from tests.docs.printed import fenced
 from tests.e2e.conftest import Job
 from tests.test_wheel import built, source
 
@@ -22,11 +22,10 @@ PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
 
 def written_by_the_user(folder: Path) -> Path:
     """The page's two files, and nothing more."""
-    module, entry_point = PAGE.split("    # last_word.py\n")[1].split("Beside the module")
     folder.mkdir()
-    (folder / "last_word.py").write_text(textwrap.dedent(module))
-    project = entry_point.split("    # pyproject.toml\n")[1].split("Then `answers:")[0]
-    (folder / "pyproject.toml").write_text(textwrap.dedent(project))
+    for name, language in (("last_word.py", "python"), ("pyproject.toml", "toml")):
+        (text,) = fenced(PAGE, language)
+        (folder / name).write_text(text)
     return folder
 
 

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ from restrain_openrlhf.answers.kinds.judge.kind import Judge
 from restrain_openrlhf.errors import ConfigError, DataError, GraderError
 from tests.command_line import refused, restrain
 from tests.conftest import ROOT
+from tests.docs.printed import fenced
 
 ROW = {"problem": "What is the capital?", "rubric": "letters do not matter", "gold": "secret"}
 HERE = __name__
@@ -153,9 +153,8 @@ def test_a_service_is_asked_once_with_sorted_different_answers_and_the_columns_t
 
 
 def test_the_protocol_is_that_of_the_page(service):
-    page = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
-    section = re.findall(r"^## judge$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)[0]
-    group, classes, pairs, equal = map(json.loads, re.findall(r"```json\n(.*?)```", section, re.DOTALL))
+    page = (ROOT / "docs" / "concepts" / "kinds" / "meaning.md").read_text(encoding="utf-8")
+    group, classes, pairs, equal = map(json.loads, fenced(page, "json"))
     for asks, question, reply in (("group", group, classes), ("pairs", pairs, equal)):
         service.replies.append((200, {}, json.dumps(reply)))
         judge = Judge(url=service.url, asks=asks, send=("rubric",))

@@ -20,6 +20,7 @@ from restrain_openrlhf.answers.kinds.sql.database import QUERIES
 from restrain_openrlhf.answers.kinds.sql.statement import orders_rows
 from restrain_openrlhf.errors import DataError, GraderError
 from tests.conftest import ROOT
+from tests.docs.printed import fenced
 
 # Spider's concert_singer, cut down: its columns and types, some of its rows.
 SINGERS = """
@@ -242,14 +243,13 @@ def test_now_stands_still():
     assert class_of_pair("SELECT date('2024-03-01', '-1 day')", "SELECT '2024-02-29'")
 
 
-PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
-(SECTION,) = re.findall(r"^## sql$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-EXAMPLES = re.findall(r"^\| `(SELECT[^`]*)` \| `(SELECT[^`]*)` \| (yes|no) \|", SECTION, re.MULTILINE)
+PAGE = (ROOT / "docs" / "concepts" / "kinds" / "sql.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^\| `(SELECT[^`]*)` \| `(SELECT[^`]*)` \| (yes|no) \|", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("first", "second", "equal"), EXAMPLES)
 def test_the_pages_examples_are_true(first, second, equal):
-    row = {"problem": "p", "schema": re.findall(r"```sql\n(.*?)```", SECTION, re.DOTALL)[0]}
+    row = {"problem": "p", "schema": fenced(PAGE, "sql")[0]}
     one, other = KIND.classes([KIND.extract(fenced(query), row) for query in (first, second)], row)
     assert None not in (one, other)
     assert (one == other) is (equal == "yes")
