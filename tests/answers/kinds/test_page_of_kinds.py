@@ -1,4 +1,4 @@
-"""The tables of docs/concepts/kinds/short_answers.md are what the kinds do; each kind is total and quick on any text."""
+"""The tables of docs/concepts/kinds/short_answers.md are true; each kind is total and quick on any text."""
 
 import json
 import re

@@ -20,7 +20,7 @@ from restrain_openrlhf.answers.kinds.sql.database import QUERIES
 from restrain_openrlhf.answers.kinds.sql.statement import orders_rows
 from restrain_openrlhf.errors import DataError, GraderError
 from tests.conftest import ROOT
-from tests.docs.printed import fenced
+from tests.docs import printed
 
 # Spider's concert_singer, cut down: its columns and types, some of its rows.
 SINGERS = """
@@ -249,7 +249,7 @@ EXAMPLES = re.findall(r"^\| `(SELECT[^`]*)` \| `(SELECT[^`]*)` \| (yes|no) \|", 
 
 @pytest.mark.parametrize(("first", "second", "equal"), EXAMPLES)
 def test_the_pages_examples_are_true(first, second, equal):
-    row = {"problem": "p", "schema": fenced(PAGE, "sql")[0]}
+    row = {"problem": "p", "schema": printed.fenced(PAGE, "sql")[0]}
     one, other = KIND.classes([KIND.extract(fenced(query), row) for query in (first, second)], row)
     assert None not in (one, other)
     assert (one == other) is (equal == "yes")
