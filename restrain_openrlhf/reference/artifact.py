@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.votes import end_of, missing_warning
@@ -48,6 +48,15 @@ class ReferenceRow(SampledRow):
     missing_share: float
     unread: tuple[str, ...] = ()
     row: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_before_there_were_kinds(cls, row: Any) -> Any:
+        """Add classes to a row of an earlier version, which only knew mathematics."""
+        if not isinstance(row, dict) or "classes" in row or "answers" not in row:
+            return row
+        answers = row["answers"]
+        return {**row, **_labels(MATHEMATICS, GroupAnswers.of(MATHEMATICS, answers, {}), {})}
 
     @classmethod
     def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
@@ -145,7 +154,7 @@ class ReferenceProvenance(Provenance):
     max_new_tokens: int
     max_len: int
     seed: int
-    # The kind of answer with its settings. Earlier versions did not write it; their extractor_version refuses them.
+    # The kind of answer with its settings. Earlier versions, which only knew mathematics, did not write it.
     answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
     extractor_version: str
     restrain_version: str

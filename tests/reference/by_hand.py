@@ -1,4 +1,4 @@
-"""Reference files as their two texts, written by hand: what somebody else's pass may look like."""
+"""Reference files as their two texts, written by hand: what somebody else's pass, or an old one, may look like."""
 
 import hashlib
 import json
@@ -9,17 +9,12 @@ from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 
 
 def line(prompt: str, answers: Sequence[str], **changes: object) -> str:
-    """The row of a prompt without a template. The first answer is the majority's, and all others are equal."""
+    """The row of a prompt without a template; the first answer is the majority's."""
     digest = hashlib.sha256(prompt.encode()).hexdigest()
-    classes = [int(answer != answers[0]) for answer in answers]
-    count = classes.count(0)
+    count = sum(answer == answers[0] for answer in answers)
     row = {"id": 1, "prompt_hash": digest, "problem_hash": digest, "n": len(answers), "answers": list(answers)}
-    labels = {
-        "classes": classes,
-        "keys": list(dict.fromkeys(answers)),
-        "counts": [classes.count(each) for each in sorted(set(classes))],
-    }
-    vote = {**labels, "majority": answers[0], "majority_count": count, "majority_share": count / len(answers)}
+    rest = [count, len(answers) - count] if count < len(answers) else [count]
+    vote = {"counts": rest, "majority": answers[0], "majority_count": count, "majority_share": count / len(answers)}
     return json.dumps({**row, **vote, "missing_share": 0.0, **changes}) + "\n"
 
 

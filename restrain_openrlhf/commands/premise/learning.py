@@ -1,5 +1,7 @@
 """Where each method would learn: squared advantage on the frozen model's groups, by the size of the majority."""
 
+from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -81,65 +83,46 @@ def compared(frozen: FrozenPass, settings: CommonSettings, shared: str | None) -
 
 
 def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) -> Learning:
-    """One method on the groups that it trains on, which are scored one at a time.
+    """One method on the groups that it trains on, which are scored one at a time and not kept: there may be millions.
 
     Raises GroupError if the method draws its groups in another way, and DataError if it trains on none of these
     prompts.
     """
-    groups = [_advantage(method, each, frozen, shared) for each in _trained_on(method, frozen)]
-    if not groups:
+    squares: dict[int, float] = defaultdict(float)
+    penalized = array("d")
+    # Squared advantage of the prompts whose gold is known, by whether their majority is right.
+    on_right, on_wrong = array("d"), array("d")
+    prompts, rollouts = 0, 0
+    size, to_shared, size_with_gold, to_right = 0.0, 0.0, 0.0, 0.0
+    for each in _trained_on(method, frozen):
+        row = each.row
+        score = score_group(method, each.group, row, each.gold, str(row.id), None, frozen.kind, row.row)
+        net = score.pair.net
+        square, absolute = float(np.sum(net**2)), float(np.abs(net).sum())
+        prompts, rollouts, size = prompts + 1, rollouts + net.size, size + absolute
+        squares[row.majority_count] += square
+        to_shared += _push(net, [key == shared for key in each.keys])
+        if each.grades is not None:
+            size_with_gold, to_right = size_with_gold + absolute, to_right + _push(net, each.grades.correct)
+        if score.penalized:
+            penalized.append(square)
+        elif each.grades is not None:
+            (on_right if each.majority_is_right else on_wrong).append(square)
+    if not prompts:
         raise DataError("It trains on none of these prompts: it reads gold, or selects by a share that none reaches.")
-    graded = [each for each in groups if each.to_right is not None]
-    squares = [
-        sum(each.square for each in groups if part.low <= each.majority <= part.high) for part in quarters(frozen.n)
-    ]
-    penalized = [each.square for each in groups if each.penalized]
-    size, total = sum(each.size for each in groups), sum(squares)
+    total = sum(squares.values())
+    in_bins = [sum(squares[at] for at in range(each.low, each.high + 1)) for each in quarters(frozen.n)]
     return Learning(
         name=name,
-        prompts=len(groups),
-        prompts_penalized=len(penalized) / len(groups),
-        mean_advantage=size / sum(each.rollouts for each in groups),
-        by_size=tuple(_share(square, total) or 0.0 for square in squares),
-        penalized=_share(sum(penalized), total) or 0.0,
-        shared_push=None if shared is None else _share(sum(each.to_shared for each in groups), size),
-        right_push=_share(sum(each.to_right or 0.0 for each in graded), sum(each.size for each in graded)),
-        on_wrong=_on_wrong([each for each in graded if not each.penalized]),
+        prompts=prompts,
+        prompts_penalized=len(penalized) / prompts,
+        mean_advantage=size / rollouts,
+        by_size=tuple(part / total if total else 0.0 for part in in_bins),
+        penalized=sum(penalized) / total if total else 0.0,
+        shared_push=to_shared / size if shared is not None and size else None,
+        right_push=to_right / size_with_gold if size_with_gold else None,
+        on_wrong=_ratio(on_wrong, on_right),
         reads_gold=method.reads_gold,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupAdvantage:
-    """The advantage of one group: `square` and `size` are the sums of A² and |A| over its rollouts.
-
-    `to_shared` and `to_right` are the pushes towards the most common and the right answers, not yet relative to |A|.
-    `to_right` is None without gold.
-    """
-
-    majority: int
-    majority_is_right: bool
-    rollouts: int
-    square: float
-    size: float
-    to_shared: float
-    to_right: float | None
-    penalized: bool
-
-
-def _advantage(method: Method, each: FrozenGroup, frozen: FrozenPass, shared: str | None) -> _GroupAdvantage:
-    row, grades = each.row, each.grades
-    score = score_group(method, each.group, row, each.gold, str(row.id), None, frozen.kind, row.row)
-    net = score.pair.net
-    return _GroupAdvantage(
-        majority=row.majority_count,
-        majority_is_right=each.majority_is_right,
-        rollouts=net.size,
-        square=float(np.sum(net**2)),
-        size=float(np.abs(net).sum()),
-        to_shared=_push(net, [key == shared for key in each.keys]),
-        to_right=None if grades is None else _push(net, grades.correct),
-        penalized=score.penalized,
     )
 
 
@@ -158,17 +141,12 @@ def _trained_on(method: Method, frozen: FrozenPass) -> Iterator[FrozenGroup]:
     return (group for group in kept if group.gold is not None or not method.reads_gold)
 
 
-def _share(part: float, total: float) -> float | None:
-    return part / total if total else None
-
-
-def _on_wrong(groups: Sequence[_GroupAdvantage]) -> Ratio | None:
-    """The share of squared advantage on groups whose majority is wrong; None if there is no advantage."""
-    total = sum(each.square for each in groups)
+def _ratio(part: Sequence[float], rest: Sequence[float]) -> Ratio | None:
+    """The share of `part` in the sum of `part` and `rest`, which have a number per prompt; None if all are 0."""
+    total = sum(part) + sum(rest)
     if not total:
         return None
-    share = sum(each.square for each in groups if not each.majority_is_right) / total
-    # Each prompt's deviation of a ratio estimator, to first order.
-    spread = sum((((not each.majority_is_right) - share) * each.square) ** 2 for each in groups)
+    share = sum(part) / total
+    spread = sum(((1 - share) * each) ** 2 for each in part) + sum((share * each) ** 2 for each in rest)
     reach = Z * sqrt(spread) / total
     return Ratio(share, max(0.0, share - reach), min(1.0, share + reach))

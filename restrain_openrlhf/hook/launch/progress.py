@@ -44,7 +44,8 @@ class _BarAndFacts(Progress):
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
-        yield Text.from_markup(self.facts)
+        if self.facts:
+            yield Text.from_markup(self.facts)
 
 
 @contextmanager

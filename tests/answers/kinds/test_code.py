@@ -127,7 +127,8 @@ def test_which_programs_are_equal(one, other, is_equal):
 
 def test_a_program_that_imports_from_the_future_runs_under_the_prompts_helpers():
     """Such imports must come before all others, the prompt's own among them."""
-    assert equal(fenced("from __future__ import annotations\ndef half(x): return x / 2"), define("return x / 2"))
+    for future in ("from __future__ import annotations", "from __future__ import (\n    annotations,\n)"):
+        assert equal(fenced(f"{future}\ndef half(x): return x / 2"), define("return x / 2"))
 
 
 def test_programs_that_return_functions_have_no_vote():

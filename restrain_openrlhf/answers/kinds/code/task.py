@@ -33,7 +33,6 @@ STARTS = ("def ", "async def ", "import ", "from ", "class ", "@")
 MOST_STARTS = 20
 # The marks of MBPP's few-shot prompt (Austin et al., 2021), each at the beginning of a line.
 BEGIN, DONE = (re.compile(rf"^[ \t]*\[{mark}\]", re.MULTILINE) for mark in ("BEGIN", "DONE"))
-FUTURE = re.compile(r"^from __future__ import [^(\n]*$", re.MULTILINE)
 # How many characters of a prompt are searched for code.
 LONGEST_PROMPT = 20_000
 
@@ -181,9 +180,18 @@ def _whole(text: str, task: Task) -> str | None:
     code = textwrap.dedent(text)
     if not _checked(code, task):
         return next((whole for each in _completions(text, task) if (whole := _checked(each, task))), None)
-    # Imports from __future__ must come first in the program.
-    first = "".join(f"{line}\n" for line in FUTURE.findall(code))
-    return _checked(f"{first}{task.preamble}\n{FUTURE.sub('', code)}", task) if task.preamble else code
+    return _checked(_behind(task.preamble, code), task) if task.preamble else code
+
+
+def _behind(preamble: str, code: str) -> str:
+    """The code after the preamble, and its imports from __future__ before both, as Python demands."""
+    imports = [
+        each for each in ast.parse(code).body if isinstance(each, ast.ImportFrom) and each.module == "__future__"
+    ]
+    places = {place for each in imports for place in range(each.lineno - 1, each.end_lineno or each.lineno)}
+    lines = code.split("\n")
+    first = [line for place, line in enumerate(lines) if place in places]
+    return "\n".join([*first, preamble, *(line for place, line in enumerate(lines) if place not in places)])
 
 
 def _checked(code: str, task: Task) -> str | None:
