@@ -59,7 +59,7 @@ def saves(page: str, folder: Path) -> None:
 
 
 def type_all(commands: list[Typed], folder: Path) -> dict[Typed, str]:
-    """Type the commands and return what each printed. Fails if an output lacks what the page shows under its command."""
+    """Type the commands and return what each printed. Fails if an output lacks what the page shows of it."""
     outputs = {}
     for each in commands:
         outputs[each] = output = said(each.command, folder)
