@@ -1,6 +1,7 @@
 """Writes an answer in one notation: LaTeX letters; no spacing, fonts, units, currency or thousands separators."""
 
 import re
+from decimal import Decimal
 
 from restrain_openrlhf.answers.structure import separator
 
@@ -36,6 +37,8 @@ _REPLACEMENTS = (
     (re.compile(r"\*\*"), "^"),
     (re.compile(r"\\varnothing|∅"), r"\\emptyset"),
     (re.compile("√"), r"\\sqrt "),
+    (re.compile(r"\\[lr]?vert(?![a-zA-Z])"), "|"),
+    (re.compile(r"\\[lc]?dots[bc]?(?![a-zA-Z])|\.\.\.|…"), r"\\dots "),
     (re.compile("∪"), r"\\cup "),
     (re.compile("∈"), r"\\in "),
     (re.compile("±"), r"\\pm "),
@@ -47,6 +50,13 @@ _TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}(\s*\^\s*\{?[
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _UNIT_AND = re.compile(r"([A-Za-z]+)\s+(and|or)")
 _EMPTY_ITEM = re.compile(r",\s*,")
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALE = re.compile(rf"\b(?:{'|'.join(_SCALES)})s?\b")
+# A number and a word that multiplies it, which may begin a text: 1.5 million, 2\text{ million dollars}.
+_SCALED = re.compile(
+    r"(?<![\w.,^/{}])(?P<number>\d[\d,]*(?:\.\d+)?)(?:\s|~|\\[ ,;:!])*(?P<text>\\(?:text|mathrm)\s*\{)?\s*"
+    rf"(?P<word>{'|'.join(_SCALES)})s?\b"
+)
 _TIME_OF_DAY = re.compile(r"[ap]\.?\s*m\.?", re.IGNORECASE)
 _CURRENCY = re.compile(r"^(?:\\?\$|Rs\.?|USD|EUR|[€£¥₹])\s*(?=[-\d.])")
 # A number and its unit: words, the first of which has three letters or more, or is sq.
@@ -84,12 +94,12 @@ def clean(answer: str) -> str:
     text = re.sub(r"^\\[(\[]\s*|\s*\\[)\]]$", "", text)
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE.sub(r"(\\pi/180)", text)
-    text = _join_spaces(_BY_BRACED_COMMA.sub("", _plain_letters(text)))
+    text = _join_spaces(_SCALED.sub(_multiplied, _BY_BRACED_COMMA.sub("", _plain_letters(text))))
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     text = _TEXT.sub(_unwrap, text)
     text = _EMPTY_ITEM.sub(",", text)
-    text = _CURRENCY.sub("", text.strip().rstrip("\\").rstrip(".").strip())
+    text = _CURRENCY.sub("", text.strip().rstrip("\\").rstrip(".").strip().rstrip("€£¥₹ "))
     text = re.sub(r"\\?\$", " ", text).strip()
     text = _BY_COMMA.sub(lambda found: found[0].replace(",", ""), text)
     unit = _UNIT.match(text)
@@ -106,10 +116,16 @@ def _unwrap(found: re.Match[str]) -> str:
     between = separator(conjunction, found.string)
     if between:
         return between
-    is_unit = not any(character.isdigit() for character in words) and not _TIME_OF_DAY.fullmatch(words)
+    is_unit = not (_TIME_OF_DAY.fullmatch(words) or _SCALE.search(words) or re.search(r"\d", words))
     # In `5 km 300 m` the first unit is not dropped.
     last = not after.lstrip()[:1].isdigit()
     return " " if follows_value and is_unit and last else f" {words} {found[2] or ''}"
+
+
+def _multiplied(found: re.Match[str]) -> str:
+    """`1.5 million` as 1500000, and the rest of a text as the text."""
+    value = Decimal(found["number"].replace(",", "")).scaleb(_SCALES[found["word"]])
+    return f"{value:f}{found['text'] or ''}"
 
 
 def _without_unit(words: str, after: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from restrain_openrlhf.answers.plain_text import is_statement, prose_of
 
 # Stored with every reference file; raise it when extraction or keys change.
-EXTRACTOR_VERSION = "4"
+EXTRACTOR_VERSION = "5"
 
 _PHRASE = re.compile(
     r"(?:final\s+answer\s*(?:is|:)|answer\s*(?:is|:|=)|answer(?=\s*(?:\$|\\\[|\\\())|####)\s*:?", re.IGNORECASE
@@ -15,7 +15,23 @@ _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)"
 _LETTER = r"\(?\b([A-J])\b\)?"
 _LETTER_FIRST = re.compile(rf"^{_LETTER}(?=$|[.,:;)]|\s+(?:because|since|as|is|\(|-|—))")
 _LETTER_ANYWHERE = re.compile(r"(?<![A-Za-z])\(([A-J])\)|^([A-J])(?=\.?$|\.\s)")
-_NUMBER = re.compile(r"(?<![A-Za-z\d])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
+_NUMBER = re.compile(
+    r"(?<![A-Za-z\d])[-−–]?(?:\d+\s(?=\d+/\d))?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?"
+    r"(?:\s(?:hundred|thousand|million|billion|trillion)\b)?"
+)
+# Signs that the number is ruled out or a bound: not 5, isn't 5, x ≠ 5, x > 5.
+RULED_OUT = re.compile(
+    r"(?:(?:\b(?:not|cannot|never)|n['’]t)(?:\s(?:be|equal(?:\sto)?|exactly))?\s|[≠≤≥]|[\w)}]\s[<>]"
+    r"|(?:\A|[\s($])[A-Za-z][<>])\s?\Z",
+    re.IGNORECASE,
+)
+# Signs that the number is part of something larger: 2^10, 3:45, the decimal comma of 3,5, 7 - 2, √5; 5², 5π.
+_PART_AFTER = re.compile(r"(?:\d(?:[,.:]|\s?[-−–+*×/]\s?)|[\^_√]\{?[-−]?)\Z")
+_PART_BEFORE = re.compile(r"\s?[\^²³√π]")
+# Signs that a formula goes on behind its dollars: $x$ = 5, $\pi$/2.
+_GOES_ON = re.compile(r"[ \t]*(?:(?:[-+/^=<>≤≥≠≈×·:–]|\*(?!\*))\s?[-−\d$\\(]|\d)")
+# A mark of a list item on the line after an announcement, which is no minus.
+_ITEM = re.compile(r"\A[\s*]*\n\s*[-•]\s+")
 _IS = re.compile(r"\b(?:is|are|equals)\s*:?\s+(?=[^\s])|=\s*")
 # Marks that chat templates put after the end of an answer.
 _CHAT_MARK = re.compile(r"<\|[a-z_]+\|>.*", re.DOTALL)
@@ -60,7 +76,7 @@ def _in_words(response: str) -> str | None:
     if announced:
         return announced
     formulas = list(_FORMULA.finditer(tail))
-    last = _group(formulas[-1]) if formulas else None
+    last = _whole(formulas[-1]) if formulas and not _is_ruled_out(tail, formulas[-1]) else None
     return last or (None if ended_in_code else _choice(tail) or _last_value(tail))
 
 
@@ -72,7 +88,7 @@ def _end_of(response: str) -> str:
 
 def _announced(rest: str) -> str | None:
     """The answer in the text after "the answer is": a letter, formulas, or the rest of the sentence."""
-    rest = _BOILERPLATE.sub("", rest).strip()
+    rest = _ITEM.sub("", _BOILERPLATE.sub("", rest)).strip()
     formula = _FORMULA.match(rest)
     line = rest.split("\n")[0].strip()
     letter = _LETTER_FIRST.match(line)
@@ -80,9 +96,12 @@ def _announced(rest: str) -> str | None:
         return letter[1]
     if formula and not re.search(r"[a-zA-Z]{3}", line[formula.end() :].split(". ")[0]):
         joined = _formulas_in(line)
-        return joined or _group(formula)
-    sentence = re.split(r"\.\s|\.$|。", line)[0].strip(" *_")
-    return _after_is(sentence) or None
+        return joined or _whole(formula)
+    return _after_is(_sentence(line)) or None
+
+
+def _sentence(line: str) -> str:
+    return re.split(r"\.\s|\.$|。", line)[0].strip(" *_")
 
 
 def _after_is(sentence: str) -> str:
@@ -105,6 +124,16 @@ def _group(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group is not None).strip()
 
 
+def _whole(formula: re.Match[str]) -> str:
+    """The formula, with the rest of its sentence if it goes on there."""
+    after = _GOES_ON.match(formula.string, formula.end())
+    return _sentence(formula.string[formula.start() :].split("\n")[0]) if after else _group(formula)
+
+
+def _is_ruled_out(text: str, found: re.Match[str]) -> bool:
+    return bool(RULED_OUT.search(text[: found.start()][-SHORT:].rstrip(" $(\\[*") + " "))
+
+
 def _choice(tail: str) -> str | None:
     last = tail.rsplit("\n", 1)[-1]
     letters = [one or other for one, other in _LETTER_ANYWHERE.findall(last)]
@@ -112,11 +141,19 @@ def _choice(tail: str) -> str | None:
 
 
 def _last_value(tail: str) -> str | None:
-    """A short response without letters that has a digit, or else the last number of the last line."""
-    if len(tail) <= SHORT and "\n" not in tail and re.fullmatch(r"[^a-zA-Z]*\d[^a-zA-Z]*", tail):
+    """A short response of signs and digits, or else the last number of the last line, unless it is part of more."""
+    line = tail.rsplit("\n", 1)[-1]
+    if len(tail) <= SHORT and line == tail and re.search(r"\d", tail) and not any(map(_is_letter, tail)):
         return tail
-    numbers = _NUMBER.findall(tail.rsplit("\n", 1)[-1])
-    return numbers[-1] if numbers else None
+    last = next(reversed(list(_NUMBER.finditer(line))), None)
+    if last is None or _is_ruled_out(line, last) or _PART_BEFORE.match(line, last.end()):
+        return None
+    return None if _PART_AFTER.search(line[: last.start()][-SHORT:]) else last[0]
+
+
+def _is_letter(character: str) -> bool:
+    """Whether it is a letter of prose: Greek ones are of formulas."""
+    return character.isalpha() and not "Α" <= character <= "ω"
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,8 @@ def _cases(text: str, key_of: KeyOf) -> str | None:
     """Equations one below the other are a list. The branches of a function are compared as text."""
     found = _CASES.fullmatch(text)
     rows = [row for row in found["rows"].split(r"\\") if row.strip()] if found else []
-    return key_of(", ".join(rows)) if rows and all("=" in row and "&" not in row for row in rows) else None
+    are_equations = all("=" in row and len(split_top_level(row.strip(" ,;"), (",", ";", "&"))) == 1 for row in rows)
+    return key_of(", ".join(row.strip(" ,;") for row in rows)) if rows and are_equations else None
 
 
 def _list(text: str, key_of: KeyOf) -> str | None:

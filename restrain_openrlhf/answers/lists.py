@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from restrain_openrlhf.answers.inequalities import are_disjoint_rays
 from restrain_openrlhf.answers.parser import DECORATIONS, NotAnExpression, parse
-from restrain_openrlhf.answers.relations import Assignment, KeyOf, assignment, top_level_signs
+from restrain_openrlhf.answers.relations import MEMBERSHIP, Assignment, KeyOf, assignment, top_level_signs
 from restrain_openrlhf.answers.structure import alternatives, bracketed, split_top_level, unwrap_braces, with_commas
 from restrain_openrlhf.answers.value import real_number, variables
 
@@ -33,7 +33,7 @@ def union_key(text: str, key_of: KeyOf) -> str | None:
         # In `A ∪ B = {1,2}` the union is only a label, but `x ∈ A ∪ B` is the union.
         if len(parts) > 1 and top_level_signs(text) in (["="], [r"\in"]):
             return None
-    return union(key_of(part) for part in parts) if len(parts) > 1 else None
+    return union(_with_names(parts, map(key_of, parts))) if len(parts) > 1 else None
 
 
 def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
@@ -47,8 +47,29 @@ def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
     if key:
         return key
     keys = [key for part in parts for key in keys_of(part)]
+    if len(named) < len(parts) == len(keys):
+        keys = _with_names(parts, keys)
     # `x < 1, x > 2` can only mean "or", but with "and" it is a list.
     return union(keys) if separated == text and are_disjoint_rays(keys) else unordered(keys)
+
+
+def _with_names(parts: Sequence[str], keys: Iterable[str]) -> list[str]:
+    """Each part's key, with the name that it is about if the parts are about several: x > 1, y > 2."""
+    about = [_name(part) for part in parts]
+    if len(set(about) - {None}) < 2:  # noqa: PLR2004 - several names
+        return list(keys)
+    return [key if name is None else f"{name}: {key}" for name, key in zip(about, keys, strict=True)]
+
+
+def _name(part: str) -> str | None:
+    """The only variable of an inequality, or the label of an equation or a membership; None for another text."""
+    signs = top_level_signs(part)
+    found = assignment(part)
+    if found or not signs:
+        return _bare(found.label) if found else None
+    sides = split_top_level(part, tuple(dict.fromkeys(signs)))
+    names = _variables(sides[0]) if signs == [MEMBERSHIP] else set().union(*map(_variables, sides))
+    return names.pop() if len(names) == 1 else None
 
 
 def unordered(keys: Iterable[str]) -> str:

@@ -46,11 +46,11 @@ def token_entropy(log_probs: Sequence[float]) -> float:
     """H = −sum p log p in nats, computed from the log-probabilities of the k most likely tokens.
 
     All other tokens count as one token with the probability that is left. So H is never above the exact value, and
-    equals it where k covers the vocabulary.
+    equals it where k covers the vocabulary. It is NaN if a log-probability is.
     """
     probabilities = [math.exp(value) for value in log_probs]
     rest = max(0.0, 1.0 - sum(probabilities))
-    return sum(-p * math.log(p) for p in (*probabilities, rest) if p > 0)
+    return sum(-p * math.log(p) for p in (*probabilities, rest) if p != 0)
 
 
 # Samples the response on from these tokens to its end. The second argument is the rollout's place among all that the

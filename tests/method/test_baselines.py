@@ -1,6 +1,7 @@
 """TTRL, SRT, ETTRL and GRPO against the formulas of their papers, written out naively, and against worked groups."""
 
 import itertools
+import math
 import statistics
 
 import pytest
@@ -125,6 +126,12 @@ def test_a_group_without_any_uncertainty_is_left_as_it_is():
 def test_residual_entropy_needs_an_entropy_of_every_rollout(entropies):
     with pytest.raises(GroupError, match="mean token entropy of each of 4 rollouts"):
         ettrl(4).score([0, 0, 0, 1], PromptFacts(entropies=entropies))
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_entropies_that_are_not_finite_end_the_run(broken):
+    with pytest.raises(GroupError, match="must be finite"):
+        ettrl(4).score([0, 0, 0, 1], PromptFacts(entropies=(1.0, 1.0, 1.0, broken)))
 
 
 def test_a_group_of_another_size_than_the_method_draws_is_refused():

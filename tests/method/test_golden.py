@@ -164,3 +164,11 @@ def test_srt_offline_trains_on_the_stored_label():
 
 def test_one_rollout_has_no_spread_and_no_advantage():
     assert build(parse_settings({"name": "ttrl"})).score([0]).pair.net.tolist() == [0.0]
+
+
+def test_labels_equally_far_from_k_have_equal_weights_however_narrow_g_is():
+    """2/3 and 1/3 are both 1/6 from k = 1/2, as are the shares of all pairs that sum to 1."""
+    for n in range(2, 65):
+        for count in range(1, n):
+            weights = restrain(sigma=0, k=0.5).score([0] * count + [1] * (n - count)).label_weights
+            assert weights.tolist() == [0.5, 0.5]

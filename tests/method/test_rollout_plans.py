@@ -109,6 +109,8 @@ def test_independent_rollouts_are_drawn_from_the_prompt_alone():
 def test_the_entropy_of_a_token_worked_by_hand():
     assert token_entropy([math.log(0.5), math.log(0.5)]) == pytest.approx(math.log(2))
     assert token_entropy([0.0]) == 0
+    assert token_entropy([0.0, -math.inf]) == 0
+    assert math.isnan(token_entropy([0.0, math.nan]))
     # .5 and .25 are given, .25 is left and counts as one token.
     assert token_entropy([math.log(0.5), math.log(0.25)]) == pytest.approx(1.5 * math.log(2))
 

@@ -78,7 +78,7 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
         "line, or the option's own text. A letter beyond the options is no answer."
@@ -241,11 +241,17 @@ def _by_text(span: str, options: tuple[Option, ...]) -> str | None:
 
 
 def _by_start(span: str, options: tuple[Option, ...]) -> str | None:
-    """The longest option whose text begins the span, followed by a comma, a bracket or a reason."""
+    """The longest option whose text begins the span, followed by a comma, a bracket or a reason.
+
+    Empty if another option follows it, as in a list.
+    """
     begun = _folded(span)
     starts = [(len(folded), option.text) for option in options if _begins(begun, folded := _folded(option.text))]
     longest = {text for length, text in starts if length == max(starts)[0]}
-    return longest.pop() if len(longest) == 1 else None
+    if len(longest) != 1:
+        return None
+    rest = begun[max(starts)[0] :].lstrip(" .,;:-–—")
+    return "" if _by_text(reading.first_sentence(rest), options) else longest.pop()
 
 
 def _begins(span: str, option: str) -> bool:

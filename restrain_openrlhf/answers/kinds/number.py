@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from restrain_openrlhf.answers.extract import MAX_ANSWER
+from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading, units
 from restrain_openrlhf.errors import DataError
@@ -20,7 +20,7 @@ _WHOLE = (
     r"(?:\d{1,3}(?:,\d{2,3}){0,99},\d{3}(?![\d])|\d{1,3}(?:_\d{3}){1,99}(?![\d_])"
     r"|[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3}){1,99}(?!\d)|\d{1,400})"
 )
-_SCALE = "hundred|thousand|million|billion|trillion"
+_SCALE = "dozen|hundred|thousand|million|billion|trillion"
 _POWER = r"(?:\s?[×x*·⋅]\s?10\s?(?:\^|\*\*)\s?[({]?(?P<power>[-+]?\d{1,4})[)}]?|[eE](?P<e>[-+]?\d{1,4}))"
 _NUMBER = re.compile(
     rf"(?<![\w.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
@@ -33,26 +33,20 @@ _NUMBER = re.compile(
 )
 # Signs that the number is part of something larger: √2, 2+3, x/4, 2^10, 2π, 2½, 0.(3), 2 thousand million.
 _PART_AFTER = re.compile(
-    r"(?:√|\}\s?\{|\\(?:overline|binom)\s?\{|\d\.\(|\d\s?\*\*|[\w)}π]/|[\w)}π]\s?[+*×·⋅]"
+    r"(?:√|±|\}\s?\{|\\(?:overline|binom)\s?\{|\d\.\(|\d\s?\*\*|[\w)}π]/|[\w)}π]\s?[+*×·⋅]"
     r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?)\s?[({]?\Z"
 )
-# Signs that the number is ruled out or a bound: not 5, isn't 5, x ≠ 5, x > 5.
-_RULED_OUT = re.compile(
-    r"(?:(?:\b(?:not|cannot|never)|n['’]t)(?:\s(?:be|equal(?:\sto)?|exactly))?\s|[≠≤≥]|[\w)}]\s[<>]"
-    r"|(?:\A|[\s($])[A-Za-z][<>])\s?\Z",
-    re.IGNORECASE,
-)
 _PART_BEFORE = re.compile(
-    r"\.?\(\d|\*\*\d|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)"
+    r"\.?\(\d|\*\*\d|[⁰¹²³⁴-⁹]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)"
     r"|\s?(?:\^|√|π|[½⅓⅔¼¾⅛⅜⅝⅞]|\\(?:sqrt|pi|overline)\b|[+*×·⋅]\s?[\d\\√π(])"
     rf"|\s+(?:{_SCALE})s?\b",
     re.IGNORECASE,
 )
 # The end of a term, after which a sign means addition or subtraction.
-_TERM = re.compile(r"(?:\b[A-Za-z]|[)}π]|\^-?\w{1,9})\s?\Z")
+_TERM = re.compile(r"(?:\b[A-Za-z]|[)}π|]|\^-?\w{1,9})\s?\Z")
 # Thousands or kelvin, millions or metres: ambiguous without a unit.
 _SUFFIX = re.compile(r"(?:[kKMB]|bn|mn)\b")
-_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 # Text between two numbers that are a list, a range, a ratio, a date, or one quantity in two units.
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
@@ -60,6 +54,8 @@ _LATEX = (
     (re.compile(r"(\\[dt]?frac)\s?(\d)(?=\s?[\d{])"), r"\1{\2}"),
     (re.compile(r"(\\[dt]?frac\s*\{\s*\d{1,100}\s*\})\s?(\d)"), r"\1{\2}"),
     (re.compile(r"\\neq?\b|!="), "≠"),
+    (re.compile(r"\\(?:pm|mp)\b|\+/?-"), "±"),
+    (re.compile(r"(?<![\w)}])–(?=[.\d])"), "-"),
     (re.compile(r"\\(?:leq?|lt)\b|<="), "≤"),
     (re.compile(r"\\(?:geq?|gt)\b|>="), "≥"),
     (re.compile(r"\\(?:text|mathrm|textrm|operatorname|mbox)\s*\{([^{}]{0,100})\}"), r" \1"),
@@ -97,7 +93,7 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line. '
         "A list, a range, a bound, a sum, a root, or a number with a unit of another dimension is no answer, and a "
@@ -235,7 +231,7 @@ def _is_part(text: str, number: re.Match[str]) -> bool:
     before = text[max(number.start() - _LONGEST_UNIT, 0) : number.start()]
     signed = number["sign"] and _TERM.search(before)
     part = signed or _PART_AFTER.search(before) or _PART_BEFORE.match(text, number.end())
-    return bool(part or _RULED_OUT.search(before))
+    return bool(part or RULED_OUT.search(before))
 
 
 def _belong_together(text: str, one: re.Match[str], other: re.Match[str]) -> bool:

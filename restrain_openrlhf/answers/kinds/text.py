@@ -21,7 +21,10 @@ _MEANT = re.compile(
     r"(?<=\d)[^\w\s](?=\d)|(?<![\w.])\.(?=\d)|\+|(?:(?<=\s)|^)-(?=[.]?\d|[^\W\d_]\b)|(?<=\w)-(?![\w>-])|(?<=[^\W\d_])#"
     r"|(?<=[\w)])\s{0,3}(?:[<>]=?|!=)(?=\s{0,3}[\w(.+-])|[<>]=?(?=\s{0,3}[-+.]?\d)"
 )
-_MINUS = "−"
+# The minus and the dash of ranges are hyphens, and raised digits are powers: 10⁶ is 10^6, not 106.
+_DASHES = str.maketrans("−–", "--")
+_POWER = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _SUBJECT = re.compile(
     r"(?:(?:so|thus|hence|therefore|overall|in\s+conclusion|to\s+conclude)\b[\s,]*)?"
@@ -44,7 +47,7 @@ class Text(AnswerKind):
     spellings of gold, which grading alone reads: in a vote they would merge no answers but the right ones.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     reads: ClassVar[str] = (
         'An answer is the content of the last <answer>...</answer> or box, what follows "Answer:" or "the answer '
         'is", or the last line; at most 2,000 characters.'
@@ -113,7 +116,7 @@ class Text(AnswerKind):
         """The text in the form that is compared. A step that would leave nothing is skipped."""
         found = text.strip()
         for wanted, step in (
-            (self.unicode, lambda each: unicodedata.normalize("NFKC", each)),
+            (self.unicode, _one_form),
             (self.ignore_case, str.casefold),
             (self.ignore_punctuation, _without_punctuation),
             (self.ignore_articles, lambda each: _ARTICLES.sub(" ", each)),
@@ -154,8 +157,12 @@ def _said(line: str) -> str:
     return (reading.after_is(sentence) if _SUBJECT.match(sentence) else None) or line
 
 
+def _one_form(text: str) -> str:
+    return unicodedata.normalize("NFKC", _POWER.sub(lambda found: f"^{found[0].translate(_RAISED)}", text))
+
+
 def _without_punctuation(text: str) -> str:
-    joined = _THOUSANDS.sub("", _INITIALS.sub(r"\1", text)).replace(_MINUS, "-")
+    joined = _THOUSANDS.sub("", _INITIALS.sub(r"\1", text)).translate(_DASHES)
     meant = {place for found in _MEANT.finditer(joined) for place in range(*found.span())}
     return "".join(each for place, each in enumerate(joined) if place in meant or not _is_punctuation(each))
 

@@ -31,7 +31,7 @@ class ResidualEntropy(Transform):
     """A'_i = A_i (1 + (H̄ − H_i) / H̄), H_i the rollout's mean token entropy and H̄ the group's mean of it (ETTRL).
 
     The formula changes the sign of an advantage where H_i > 2 H̄, and so does this. Raises GroupError if the
-    rollouts have no entropies.
+    rollouts have no entropies, or one that is not finite.
     """
 
     reads = frozenset({"entropies"})
@@ -44,6 +44,11 @@ class ResidualEntropy(Transform):
                 f"found {found}. Draw the rollouts with this method, or give their `entropies`."
             )
         entropies = np.array(facts.entropies, dtype=np.float64)
+        if not np.isfinite(entropies).all():
+            raise GroupError(
+                f"The mean token entropies of the rollouts are {facts.entropies}, but all must be finite. The sampled "
+                "log-probabilities are broken: look at the log of vLLM, and start again from the last good checkpoint."
+            )
         mean = entropies.mean()
         factors = 1 + (mean - entropies) / mean if mean > 0 else np.ones_like(entropies)
         return replace(score, pair=score.pair.times(factors))

@@ -35,7 +35,8 @@ class Gaussian(LabelWeighting):
     sigma: float = 0.5
 
     def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
-        squares = (votes.shares - self.k) ** 2
+        # c − k · n is exact for k = 1/2, where two shares may be equally far from k; f − k would round.
+        squares = ((np.array(votes.counts, dtype=np.float64) - self.k * votes.n) / votes.n) ** 2
         # A factor common to all g cancels out. Without dividing by the largest, a small σ would make every g 0.
         g = np.exp(log_g(squares - squares.min(initial=np.inf), self.sigma))
         weights: Floats = g / g.sum()

@@ -192,6 +192,15 @@ def test_what_names_no_option_hides_no_other_place_but_a_letter_does():
     assert CHOICE.extract("The answer is A.\nWait, the answer is B.", row) == "y"
 
 
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [("London, Paris", None), ("Answer: Paris, London.", None), ("Paris, the capital", "Paris"),
+     ("The answer is Paris, not London", "Paris")],
+)  # fmt: skip
+def test_two_options_one_after_the_other_are_no_choice(response, answer):
+    assert CHOICE.extract(response, {"options": ["London", "Paris"]}) == answer
+
+
 def test_data_sets_as_they_are_shipped():
     assert CHOICE.extract("The answer is (I).", MMLU_PRO) == "Fair"
     assert CHOICE.is_right("Fair", MMLU_PRO["answer"], MMLU_PRO)
