@@ -8,7 +8,7 @@ from restrain_openrlhf.answers.clean import clean
 from restrain_openrlhf.answers.lists import list_key, matrix_key, union_key, unordered
 from restrain_openrlhf.answers.plain_text import is_plain, is_statement
 from restrain_openrlhf.answers.relations import KeyOf, assignment, relation_key
-from restrain_openrlhf.answers.residual import residual_key
+from restrain_openrlhf.answers.residual import NoSecondsLeftError, residual_key
 from restrain_openrlhf.answers.structure import Bracketed, bracket_kind, bracketed, split_top_level, unwrap_braces
 from restrain_openrlhf.answers.value import fingerprints, values_of
 
@@ -20,9 +20,19 @@ _LETTER = re.compile(r"\(?\s*([A-Z])\s*\)?")
 _BASE = re.compile(r"(\d+)\s*_\s*\{?(\d+)\}?")
 
 
-@lru_cache(maxsize=100_000)
 def canonical_key(answer: str) -> str:
-    """The key of an answer as a model wrote it, the same in every process and run."""
+    """The key of an answer as a model wrote it, the same in every process and run.
+
+    Once its group has used up latex2sympy2's seconds, an answer that needs it is compared as text in this group alone.
+    """
+    try:
+        return remembered_key(answer)
+    except NoSecondsLeftError:
+        return _text_key(clean(answer))
+
+
+@lru_cache(maxsize=100_000)
+def remembered_key(answer: str) -> str:
     if len(answer) > MAX_LENGTH or is_statement(answer):
         return _text_key(answer)
     text = clean(answer)

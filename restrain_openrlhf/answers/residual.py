@@ -54,6 +54,10 @@ class NotQuickError(Exception):
     """A text needs latex2sympy2, for which the calling thread does not want to wait (`quick_alone`)."""
 
 
+class NoSecondsLeftError(Exception):
+    """A text was not read, because its group has used up its seconds. Its key must not be remembered as text."""
+
+
 class CallingThread(threading.local):
     """The state of one thread, which scores one group: texts without a key, seconds left, whether it may wait."""
 
@@ -61,6 +65,7 @@ class CallingThread(threading.local):
     died = 0
     seconds_left = math.inf
     may_wait = True
+    unread: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -75,7 +80,7 @@ class Residual:
     @contextmanager
     def group_of_answers(self) -> Iterator[None]:
         """In the block, all texts of the calling thread may take GROUP_SECONDS of the worker's time together."""
-        self.here.seconds_left = GROUP_SECONDS
+        self.here.seconds_left, self.here.unread = GROUP_SECONDS, frozenset()
         try:
             yield
         finally:
@@ -93,14 +98,16 @@ class Residual:
     def key(self, text: str) -> str | None:
         """The key by latex2sympy2; None if it cannot read the text, is too slow, or dies.
 
-        It is None too once the group's seconds are used up. Raises GraderError if a new worker does not start or fails
-        its test, and after MOST_DEATHS deaths in a row. Raises NotQuickError within `quick_alone`.
+        Raises NoSecondsLeftError once the group's seconds are used up, and counts the text once. Raises GraderError if
+        a new worker does not start or fails its test, and after MOST_DEATHS deaths in a row. Raises NotQuickError
+        within `quick_alone`.
         """
         if not self.here.may_wait:
             raise NotQuickError
         if self.here.seconds_left <= 0:
-            self.here.timed_out += 1
-            return None
+            self.here.timed_out += text not in self.here.unread
+            self.here.unread |= {text}
+            raise NoSecondsLeftError
         with self._lock:
             if self._worker is None or not self._worker.is_ready:
                 self._worker = _started()

@@ -150,6 +150,16 @@ def test_a_slow_text_is_given_up_counted_and_harms_no_other():
     residual.close()
 
 
+def test_an_answer_for_which_its_group_had_no_seconds_left_is_read_in_the_next_group():
+    text = r"\lfloor 21/2 \rfloor + 0"
+    with RESIDUAL.group_of_answers():
+        before, RESIDUAL.here.seconds_left = RESIDUAL.here.timed_out, 0
+        assert canonical_key(text) == canonical_key(text) != canonical_key("10")
+        assert RESIDUAL.here.timed_out == before + 1
+    with RESIDUAL.group_of_answers():
+        assert canonical_key(text) == canonical_key("10")
+
+
 @pytest.mark.parametrize("text", ["x < 1, y", r"\text{some} \sum words", "9" * 300, r"\sum_{k=1}^{99999} k"])
 def test_texts_it_would_misread_never_reach_latex2sympy2(text, monkeypatch):
     monkeypatch.setattr(RESIDUAL, "key", lambda _: pytest.fail("it was asked"))
