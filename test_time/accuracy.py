@@ -117,18 +117,18 @@ def _write_sets(job: Adaptation, plan: Plan) -> dict[str, EvaluationSet]:
             Problem(id=row.id, problem=row.problem, answer=gold[row.id], row=row.row)
             for row in graded_problems(job, plan)
         ]
-        sets[TEST] = _written(job, TEST, plan.config.answers, rows)
+        sets[TEST] = _write_set(job, TEST, plan.config.answers, rows)
     for source in job.heldout:
         loaded = source.load()
         plain = without_answers(loaded.problems, loaded.kind)
         worded = instructed(plain, loaded.kind) if plan.boxed else plain
         pairs = zip(loaded.problems, worded, strict=True)
         rows = [problem.model_copy(update={"problem": one.problem}) for problem, one in pairs]
-        sets[source.name] = _written(job, source.name, loaded.kind, rows)
+        sets[source.name] = _write_set(job, source.name, loaded.kind, rows)
     return sets
 
 
-def _written(job: Adaptation, name: str, kind: AnswerKind, rows: Sequence[Problem]) -> EvaluationSet:
+def _write_set(job: Adaptation, name: str, kind: AnswerKind, rows: Sequence[Problem]) -> EvaluationSet:
     path = job.out / "evaluation" / "sets" / f"{name}.jsonl"
     write_rows(path, rows)
     return EvaluationSet(path, kind)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.main import RESUMED, run_app
+from restrain_openrlhf.commands.main import RESUMES, run_app
 from restrain_openrlhf.commands.options import GOLD, Quiet, split_answers, to_folder
 from restrain_openrlhf.config.command_line import ANSWERS, find_config, parse_overrides
 from restrain_openrlhf.config.shipped import own_path
@@ -120,7 +120,7 @@ def adapt(
 
 
 def main() -> None:
-    run_app(app, {"adapt": RESUMED})
+    run_app(app, {"adapt": RESUMES})
 
 
 if __name__ == "__main__":

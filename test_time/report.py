@@ -10,7 +10,7 @@ from test_time.accuracy import TEST, Score
 from test_time.adaptation import REPORT, Adaptation
 from test_time.outcome import BeforeAndAfter, Outcome, Prediction
 
-SHOWN = 50
+MAX_ROWS = 50
 
 
 def write_report(job: Adaptation, outcome: Outcome, rows: Sequence[Prediction]) -> None:
@@ -120,8 +120,8 @@ def run_table(outcome: Outcome) -> PageTable:
 
 def answers_table(rows: Sequence[Prediction]) -> PageTable:
     """A table of answers: first those that changed, then those with the smallest vote shares."""
-    ordered = sorted(rows, key=lambda row: (not row.changed, row.vote_share))[:SHOWN]
-    part = "" if len(rows) <= SHOWN else f": those that changed, then the least sure ({SHOWN} of {len(rows)})"
+    ordered = sorted(rows, key=lambda row: (not row.changed, row.vote_share))[:MAX_ROWS]
+    part = "" if len(rows) <= MAX_ROWS else f": those that changed, then the least sure ({MAX_ROWS} of {len(rows)})"
     header = ["id", "answer", "votes", "runner-up", "votes", "before", "votes"]
     return PageTable(f"Answers{part}", header, list(map(_answer_cells, ordered)))
 

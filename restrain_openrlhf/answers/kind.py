@@ -20,7 +20,7 @@ PROBLEM = "problem"
 # Usual names of columns with gold.
 GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "solution", "test", "test_list"})
 # The methods that make votes. They see only the columns in `row_columns` of a row.
-OF_VOTES = ("extract", "key", "classes")
+VOTING_METHODS = ("extract", "key", "classes")
 
 Columns = TypeVar("Columns", bound=BaseModel)
 
@@ -65,7 +65,7 @@ class AnswerKind(BaseModel, ABC):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Keep gold from votes, here and nowhere else: voting methods see only their own columns of any row."""
         super().__pydantic_init_subclass__(**kwargs)
-        for name in OF_VOTES:
+        for name in VOTING_METHODS:
             if name in vars(cls):
                 setattr(cls, name, _with_own_columns(vars(cls)[name]))
 

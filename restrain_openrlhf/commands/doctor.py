@@ -218,8 +218,8 @@ def _attention() -> Finding:
 
 def _contract() -> str:
     from restrain_openrlhf.hook.install.instrument import (  # noqa: PLC0415 - imports the host
+        AGENT_CONTRACT,
         CONTRACT,
-        OF_AGENT,
         check_agent,
         check_all,
         install,
@@ -230,7 +230,7 @@ def _contract() -> str:
     detect().install()
     if Way.HOOK not in installed().ways:
         check_agent()
-        return f"{len(OF_AGENT)} methods of the host, which the agent's file alone relies on, as expected"
+        return f"{len(AGENT_CONTRACT)} methods of the host, which the agent's file alone relies on, as expected"
     check_all()
     install()
     missing = unpatched()

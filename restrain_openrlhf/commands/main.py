@@ -62,15 +62,15 @@ DEPLOYMENT = "In an existing deployment"
 CLUSTER = "On a cluster"
 INTERRUPTED = 130
 # Errors that come from the path that a user typed, not from a defect here. A missing file is reported where it is read.
-OF_THE_FILE_SYSTEM = frozenset(
+FILE_SYSTEM_ERRORS = frozenset(
     (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.ENAMETOOLONG, errno.ELOOP)
 )
-AGAIN = "the same command starts again from its beginning"
+STARTS_AGAIN = "the same command starts again from its beginning"
 # For commands that keep their progress on disk.
-RESUMED = "run the same command to resume"
-# What to do after Ctrl-C, by command; all others start AGAIN.
+RESUMES = "run the same command to resume"
+# What to do after Ctrl-C, by command; for all others STARTS_AGAIN.
 AFTER_CTRL_C = {
-    **dict.fromkeys(("demo", "train", "study", "reference", "eval", "data benchmarks"), RESUMED),
+    **dict.fromkeys(("demo", "train", "study", "reference", "eval", "data benchmarks"), RESUMES),
     "gpu-check": "a check is not resumed; start again in another folder (--out)",
 }
 
@@ -130,7 +130,7 @@ def main() -> None:
 def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProxyType({})) -> None:
     """Run a command line. An error of ours becomes one line and exit status 2.
 
-    After Ctrl-C the user reads what to do next: the text in `after_ctrl_c` for this command's name, else AGAIN.
+    After Ctrl-C the user reads what to do next: the text in `after_ctrl_c` for this command's name, else STARTS_AGAIN.
     """
     # torch prints this warning whenever it is imported; requirements/ has the package that torch looks for.
     warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
@@ -146,14 +146,14 @@ def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProx
             "a checkout, or requirements/gpu.txt."
         )
     except OSError as error:
-        if error.filename is None or error.errno not in OF_THE_FILE_SYSTEM:
+        if error.filename is None or error.errno not in FILE_SYSTEM_ERRORS:
             raise
         _end(f"{error.filename}: {error.strerror}. Name another place, or see to it that this user may use this one.")
     except SystemExit as end:
         # Typer exits with this status on Ctrl-C and prints nothing.
         if end.code == INTERRUPTED:
             names = (" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3]))
-            what = next((after_ctrl_c[name] for name in names if name in after_ctrl_c), AGAIN)
+            what = next((after_ctrl_c[name] for name in names if name in after_ctrl_c), STARTS_AGAIN)
             Console(stderr=True, soft_wrap=True).print(f"interrupted: {what}.")
         raise
 

@@ -24,7 +24,7 @@ from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass
 from restrain_openrlhf.reference.sampling_pass import Engine, Shard
 
 # Options that are required without CONFIG.
-NEEDED = ("model", "prompts", "out")
+REQUIRED = ("model", "prompts", "out")
 
 
 @with_options(OfflineOptions, "{} without CONFIG", rich_help_panel="Without CONFIG, or to replace what CONFIG says")
@@ -54,7 +54,7 @@ def reference(
 def _without_config(options: Typed, shard: Shard, overrides: Overrides) -> OfflinePass:
     if overrides:
         raise ConfigError("--set: overrides a key of CONFIG, and no CONFIG is named.")
-    if missing := [f"--{name}" for name in NEEDED if name not in options]:
+    if missing := [f"--{name}" for name in REQUIRED if name not in options]:
         raise ConfigError(f"Name a CONFIG, or give {', '.join(missing)}.")
     chosen = OfflineOptions(**options)
     return OfflinePass.prepare(chosen, chosen.source(), shard)

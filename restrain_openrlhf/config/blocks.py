@@ -12,7 +12,7 @@ from restrain_openrlhf.errors import ConfigError
 
 MIB = 1 << 20
 # Words that MLflow accepts instead of an address.
-NAMED = ("databricks", "databricks-uc")
+DATABRICKS_URIS = ("databricks", "databricks-uc")
 Count = Annotated[StrictInt, Field(ge=1)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
@@ -84,7 +84,7 @@ class MlflowSettings(BaseModel):
     @classmethod
     def _address(cls, uri: str) -> str:
         """Make folders absolute, because each of Ray's workers has its own working folder."""
-        if uri in NAMED:
+        if uri in DATABRICKS_URIS:
             return uri
         if "://" not in uri and not uri.startswith("file:"):
             return Path(uri).expanduser().absolute().as_uri()

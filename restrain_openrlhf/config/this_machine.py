@@ -18,7 +18,7 @@ from restrain_openrlhf.method import build
 LOWEST_STAGE = 2
 PACKING = {"ds.packing_samples": True, "train.dynamic_batch_enable": True}
 # A configuration that sets any of these flags is not packed.
-KEPT = frozenset({*PACKING, "ds.attn_implementation"})
+PACKING_CHOICES = frozenset({*PACKING, "ds.attn_implementation"})
 # The tokens of a packed micro-batch. OpenRLHF's default is not meant for any particular GPU.
 BUDGETS = frozenset({"train.max_tokens_per_gpu", "rollout.max_tokens_per_gpu"})
 # vLLM's default for an engine in another process (config/scheduler.py), which OpenRLHF does not change.
@@ -70,7 +70,7 @@ def on_this_machine(config: RunConfig) -> RunConfig:
     nor the attention. Models share GPUs if `share_gpus` is set and no Ray cluster brings its own GPUs.
     """
     stated = dict(config.openrlhf)
-    if has_extension() and stated.keys() >= BUDGETS and not stated.keys() & KEPT:
+    if has_extension() and stated.keys() >= BUDGETS and not stated.keys() & PACKING_CHOICES:
         stated |= PACKING
     config = config.model_copy(update={"openrlhf": stated})
     if not config.share_gpus or environ.get("RAY_ADDRESS"):

@@ -22,7 +22,7 @@ from restrain_openrlhf.data.sources import each_row_of
 from restrain_openrlhf.errors import DataError, no_such_file
 
 TABLES = (".csv", ".parquet")
-SHOWN = 5
+MAX_NAMED = 5
 
 
 class PromptOnly(BaseModel):
@@ -199,4 +199,6 @@ def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return ", ".join(map(repr, names[:MAX_NAMED])) + (
+        f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    )

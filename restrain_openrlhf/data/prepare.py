@@ -22,7 +22,7 @@ from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.data.sources import Row, TrainingSet, each_row_of
 from restrain_openrlhf.errors import DataError
 
-SHOWN = 5
+MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -286,5 +286,5 @@ def _where(place: int) -> str:
 
 
 def _pairs(repeated: Sequence[tuple[int, int]]) -> str:
-    shown = ", ".join(f"{_where(place)} as {_where(first)}" for place, first in repeated[:SHOWN])
-    return shown + (", …" if len(repeated) > SHOWN else "")
+    shown = ", ".join(f"{_where(place)} as {_where(first)}" for place, first in repeated[:MAX_NAMED])
+    return shown + (", …" if len(repeated) > MAX_NAMED else "")

@@ -14,7 +14,7 @@ from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
 # So many prompts are tried, because a gold file may only have some of them.
-TRIED = 32
+MAX_PROMPTS_TRIED = 32
 # The most characters of a template before and after the problem. With more, hashing all cuts would take long.
 LONGEST_TEMPLATE = 4000
 
@@ -122,7 +122,7 @@ def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | N
     if any(bare.of(prompt) is not None for prompt in prompts):
         return bare
     before, after = _shared(prompts), _shared([prompt[::-1] for prompt in prompts])
-    for prompt in list(prompts)[:TRIED]:
+    for prompt in list(prompts)[:MAX_PROMPTS_TRIED]:
         for cut in product(range(before + 1), range(after + 1)):
             if (found := PromptGold(answers, *cut)).of(prompt) is not None:
                 return found

@@ -76,15 +76,15 @@ class Method:
         lacks the frozen model's vote that a part reads.
         """
         votes = count_votes(classes)
-        weights = self.label_weighting(votes, self._told(self.label_weighting, facts))
+        weights = self.label_weighting(votes, self._facts_for(self.label_weighting, facts))
         trained = votes.first(self._trained(votes.n))
         pair = advantage_pair(trained, weights, self.std, self.eps)
         score = GroupScore(votes, weights, pair, expected_rewards(trained, weights))
         for transform in self.transforms:
-            score = transform(score, self._told(transform, facts))
+            score = transform(score, self._facts_for(transform, facts))
         return score
 
-    def _told(self, part: MethodPart, facts: PromptFacts) -> PromptFacts:
+    def _facts_for(self, part: MethodPart, facts: PromptFacts) -> PromptFacts:
         """The facts that the part reads.
 
         Raises ReferencePassError if it reads the frozen model's vote and finds none.

@@ -44,7 +44,7 @@ class GoldLabel(LabelWeighting):
     reads = frozenset({"gold_class"})
 
     def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
-        return _split_among(votes, _known(votes, facts.gold_class))
+        return _split_among(votes, _labels_of(votes, facts.gold_class))
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class StoredLabel(LabelWeighting):
     reads = frozenset({"reference", "stored_class"})
 
     def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
-        return _split_among(votes, _known(votes, facts.stored_class))
+        return _split_among(votes, _labels_of(votes, facts.stored_class))
 
 
-def _known(votes: Votes, label: int | None) -> list[int]:
+def _labels_of(votes: Votes, label: int | None) -> list[int]:
     """The label as a list, empty for None. Raises GroupError for a class that the group does not have."""
     if label is not None and not 0 <= label < len(votes.counts):
         raise GroupError(

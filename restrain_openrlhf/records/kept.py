@@ -62,9 +62,9 @@ class KeptGroup:
     rollouts: tuple[KeptRollout, ...]
 
 
-OF_GROUP = tuple(field.name for field in fields(KeptGroup) if field.name != "rollouts")
+GROUP_COLUMNS = tuple(field.name for field in fields(KeptGroup) if field.name != "rollouts")
 # A rollout's fields and their columns. They differ for `class`, which cannot be the name of a Python field.
-OF_ROLLOUT = {field.name: {"label": "class"}.get(field.name, field.name) for field in fields(KeptRollout)}
+ROLLOUT_COLUMNS = {field.name: {"label": "class"}.get(field.name, field.name) for field in fields(KeptRollout)}
 
 
 def schema() -> Any:
@@ -72,7 +72,9 @@ def schema() -> Any:
     pa = arrow()
     types = {int: pa.int32(), str: pa.string(), bool: pa.bool_(), float: pa.float64()}
     group, rollout = get_type_hints(KeptGroup), get_type_hints(KeptRollout)
-    hints = {name: group[name] for name in OF_GROUP} | {OF_ROLLOUT[name]: hint for name, hint in rollout.items()}
+    hints = {name: group[name] for name in GROUP_COLUMNS} | {
+        ROLLOUT_COLUMNS[name]: hint for name, hint in rollout.items()
+    }
     kinds = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
     return pa.schema([pa.field(name, types[kind[0]], nullable=NoneType in kind) for name, kind in kinds.items()])
 
@@ -84,8 +86,8 @@ def step_file(run: Path, step: int) -> Path:
 def as_parquet(groups: Sequence[KeptGroup]) -> bytes:
     """The content of a step's file."""
     rows = [
-        {name: getattr(group, name) for name in OF_GROUP}
-        | {column: getattr(rollout, name) for name, column in OF_ROLLOUT.items()}
+        {name: getattr(group, name) for name in GROUP_COLUMNS}
+        | {column: getattr(rollout, name) for name, column in ROLLOUT_COLUMNS.items()}
         for group in groups
         for rollout in group.rollouts
     ]
@@ -170,8 +172,8 @@ def _table(path: Path, columns: Sequence[str] | None = None) -> Any:
 
 
 def _group(rows: Sequence[Mapping[str, Any]]) -> KeptGroup:
-    rollouts = (KeptRollout(**{name: row[column] for name, column in OF_ROLLOUT.items()}) for row in rows)
-    return KeptGroup(**{name: rows[0][name] for name in OF_GROUP}, rollouts=tuple(rollouts))
+    rollouts = (KeptRollout(**{name: row[column] for name, column in ROLLOUT_COLUMNS.items()}) for row in rows)
+    return KeptGroup(**{name: rows[0][name] for name in GROUP_COLUMNS}, rollouts=tuple(rollouts))
 
 
 def _refuse_other_columns(path: Path, found: Any) -> None:

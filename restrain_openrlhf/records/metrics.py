@@ -17,7 +17,7 @@ PASS_AT_1 = "_pass1"
 KL = "restrain/kl"
 ENTROPY = "restrain/policy_entropy"
 LOSS = "restrain/policy_loss"
-CLIPPED = "restrain/clip_ratio"
+CLIP_RATIO = "restrain/clip_ratio"
 TRAINED_TOKENS = "restrain/trained_tokens"
 GENERATED_PER_SECOND = "restrain/generated_tokens_per_second"
 TRAINED_PER_SECOND = "restrain/trained_tokens_per_second"
@@ -31,7 +31,7 @@ NOT_FINITE = "restrain/not_finite_numbers"
 # If the policy is broken, one of these is not a finite number.
 VITAL = (KL, ENTROPY, LOSS, GRADIENT_NORM)
 # A signal is near its limit after this share of the way from its start to the limit.
-NEAR = 0.8
+NEAR_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class WatchedSignal:
 
     @property
     def is_near(self) -> bool:
-        """Whether the value is beyond NEAR of the way to the limit; False for a value that is not finite."""
+        """Whether the value is beyond NEAR_SHARE of the way to the limit; False for a value that is not finite."""
         way = self.limit - self.start
-        return (self.value - self.start) * way >= NEAR * way**2 > 0
+        return (self.value - self.start) * way >= NEAR_SHARE * way**2 > 0
 
     @property
     def is_passed(self) -> bool:

@@ -26,7 +26,7 @@ DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 # The file in the run's folder that names the MLflow run, for a resumed training, and its `mlflow:` block.
-KEPT = "mlflow.json"
+RUN_RECORD = "mlflow.json"
 FILES = ("metrics.jsonl", HELD_OUT_FILE)
 
 
@@ -61,18 +61,18 @@ class MlflowRun:
     def end(self, status: str) -> None:
         """Wait for all rows, and tell MLflow how the run ended. A failure is only printed."""
         self.send_new()
-        lacking = [reason for each in self.sending if (reason := _failure(each.wait))]
-        untold = _failure(lambda: self.client.set_terminated(self.run_id, status=status))
-        if lacking or untold:
+        failures = [reason for each in self.sending if (reason := _failure_of(each.wait))]
+        status_failure = _failure_of(lambda: self.client.set_terminated(self.run_id, status=status))
+        if failures or status_failure:
             print(
-                f"restrain: MLflow at {self.client.tracking_uri} is missing {len(lacking)} rows of this run, which "
-                f"ended as {status} ({[*lacking, untold][0]}). The rows are in {self.folder}.",
+                f"restrain: MLflow at {self.client.tracking_uri} is missing {len(failures)} rows of this run, which "
+                f"ended as {status} ({[*failures, status_failure][0]}). The rows are in {self.folder}.",
                 file=sys.stderr,
                 flush=True,
             )
 
 
-def _failure(request: Callable[[], object]) -> str | None:
+def _failure_of(request: Callable[[], object]) -> str | None:
     """Why MLflow did not take a request; None if it did."""
     try:
         request()
@@ -92,7 +92,7 @@ def tracked(place: MlflowSettings | None, folder: Path) -> Iterator[Callable[[],
     if place is None:
         yield lambda: None
         return
-    run, status = _opened(place, folder), "FAILED"
+    run, status = _open_run(place, folder), "FAILED"
     try:
         yield run.send_new
         status = "FINISHED"
@@ -103,26 +103,26 @@ def tracked(place: MlflowSettings | None, folder: Path) -> Iterator[Callable[[],
         run.end(status)
 
 
-def _opened(place: MlflowSettings, folder: Path) -> MlflowRun:
+def _open_run(place: MlflowSettings, folder: Path) -> MlflowRun:
     """The run of MLflow for a run's folder: the one that an earlier start has made there, or a new one."""
-    kept = json.loads((folder / KEPT).read_text(encoding="utf-8")) if (folder / KEPT).exists() else {}
-    goes_on = kept.get("place") == place.model_dump()
+    earlier = json.loads((folder / RUN_RECORD).read_text(encoding="utf-8")) if (folder / RUN_RECORD).exists() else {}
+    resumes = earlier.get("place") == place.model_dump()
     client_class = _client_class()
     try:
         client = client_class(place.tracking_uri)
-        run_id = kept["run_id"] if goes_on else _made(client, place, folder)
+        run_id = earlier["run_id"] if resumes else _create_run(client, place, folder)
     except Exception as error:
         raise ConfigError(
             f"mlflow.tracking_uri {place.tracking_uri}: cannot be used ({reason_of(error)}). Correct it, start the "
             "server, or leave `mlflow:` out."
         ) from error
     run = MlflowRun(client, run_id, folder)
-    if goes_on:
+    if resumes:
         # Rows that exist by now were sent by an earlier start.
         deque(run.unseen(), maxlen=0)
-        _failure(lambda: client.update_run(run_id, status="RUNNING"))
-    made = {"place": place.model_dump(), "run_id": run_id}
-    (folder / KEPT).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+        _failure_of(lambda: client.update_run(run_id, status="RUNNING"))
+    record = {"place": place.model_dump(), "run_id": run_id}
+    (folder / RUN_RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return run
 
 
@@ -139,7 +139,7 @@ def _client_class() -> Any:
     return MlflowClient
 
 
-def _made(client: Any, place: MlflowSettings, folder: Path) -> str:
+def _create_run(client: Any, place: MlflowSettings, folder: Path) -> str:
     from mlflow.entities import Param  # noqa: PLC0415 - see _client_class
 
     found = client.get_experiment_by_name(place.experiment)

@@ -45,7 +45,7 @@ class Marks:
 
 
 # How training draws: the host adds no special tokens, and a response ends with the model's own end token.
-PLAIN = Marks()
+TRAINING_MARKS = Marks()
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Rollout:
 class RolloutEngine:
     """A vLLM engine for one model. Loading takes long, so use one engine for all prompts."""
 
-    def __init__(self, model: str, sampling: Sampling, tokenizer: Any, marks: Marks = PLAIN) -> None:
+    def __init__(self, model: str, sampling: Sampling, tokenizer: Any, marks: Marks = TRAINING_MARKS) -> None:
         device = detect()
         device.install()
         from vllm import LLM  # noqa: PLC0415 - must come after the device is prepared
@@ -104,7 +104,7 @@ class RolloutEngine:
         )
 
 
-def prompt_tokens(prompt: Prompt, tokenizer: Any, marks: Marks = PLAIN) -> list[int]:
+def prompt_tokens(prompt: Prompt, tokenizer: Any, marks: Marks = TRAINING_MARKS) -> list[int]:
     """Token ids as the host makes them (openrlhf/utils/agent.py), with `marks` possibly with the tokenizer's own marks.
 
     A text that already begins with the tokenizer's beginning mark does not get a second one.

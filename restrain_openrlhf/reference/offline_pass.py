@@ -39,7 +39,7 @@ from restrain_openrlhf.reference.sampling_pass import (
 )
 
 # OpenRLHF's flags always have a value for these options. A command only names it if it is not the default.
-RARE = ("split", "max_samples")
+UNNAMED_AT_DEFAULT = ("split", "max_samples")
 
 
 class ModelAndPrompts(BaseModel):
@@ -104,7 +104,9 @@ class OfflineOptions(Sampling, ModelAndPrompts):
     def words(self) -> list[str]:
         """The command line for the options that were given; the others have the command's defaults."""
         fields = type(self).model_fields
-        said = self.model_fields_set - {name for name in RARE if getattr(self, name) == fields[name].default}
+        said = self.model_fields_set - {
+            name for name in UNNAMED_AT_DEFAULT if getattr(self, name) == fields[name].default
+        }
         given = {f"--{name.replace('_', '-')}": value for name, value in self if name in said}
         valued = [
             f"{word}={value}" for word, value in given.items() if value is not None and not isinstance(value, bool)

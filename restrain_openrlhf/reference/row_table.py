@@ -41,13 +41,13 @@ class RowTable:
 
     def of_prompt(self, digest: str) -> list[int]:
         """The bytes at which rows of a prompt with this hash may begin; mostly there is one, or none."""
-        return self._found(0, digest)
+        return self._offsets(0, digest)
 
     def of_problem(self, digest: str) -> list[int]:
         """The same for the hash of a problem; the last row of the file comes first."""
-        return self._found(3, digest)[::-1]
+        return self._offsets(3, digest)[::-1]
 
-    def _found(self, column: int, digest: str) -> list[int]:
+    def _offsets(self, column: int, digest: str) -> list[int]:
         keys, wanted = self.columns[column], np.uint64(key_of(digest))
         first, last = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
         return [int(offset) for offset in self.columns[column + 1][first:last]]
@@ -135,30 +135,30 @@ def shared_table(artifact: Path, made_with: str, make: Callable[[], RowTable]) -
         return make()
     known = "\n".join([str(FORMAT), made_with, file_digest(artifact)])
     entry = cache_folder() / "references" / f"{hashlib.sha256(known.encode()).hexdigest()}.npy"
-    found = _kept(entry)
-    return _made(entry, make) if found is None else found
+    found = _cached(entry)
+    return _make_once(entry, make) if found is None else found
 
 
-def _made(entry: Path, make: Callable[[], RowTable]) -> RowTable:
-    with _alone(entry.with_suffix(".lock")):
-        found = _kept(entry)
+def _make_once(entry: Path, make: Callable[[], RowTable]) -> RowTable:
+    with _locked(entry.with_suffix(".lock")):
+        found = _cached(entry)
         if found is not None:
             return found
         table = make()
         with suppress(OSError), replacing(entry, "wb") as file:
             np.save(file, table.columns)
-    found = _kept(entry)
+    found = _cached(entry)
     return table if found is None else found
 
 
-def _kept(entry: Path) -> RowTable | None:
+def _cached(entry: Path) -> RowTable | None:
     with suppress(OSError, ValueError):
         return RowTable(np.asarray(np.load(entry, mmap_mode="r")))
     return None
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def _locked(lock: Path) -> Iterator[None]:
     """Within the block, one process of this machine at a time; all at once where the cache cannot be written."""
     with ExitStack() as held:
         with suppress(OSError):

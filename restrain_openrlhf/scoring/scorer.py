@@ -17,7 +17,7 @@ from restrain_openrlhf.reference.prompt_rows import PromptRows
 from restrain_openrlhf.scoring.wire import GroupRequest
 
 # The class of all right answers, until the classes are numbered again.
-RIGHT = -1
+RIGHT_CLASS = -1
 T = TypeVar("T")
 # Groups that need latex2sympy2 wait for its one process in threads of their own, so that no other group waits for them.
 _SLOW = ThreadPoolExecutor(4, thread_name_prefix="latex2sympy2")
@@ -149,9 +149,9 @@ def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:
 def one_class_for(right: Collection[str | None], group: GroupAnswers) -> tuple[tuple[int | None, ...], int | None]:
     """The group's classes with all `right` answers in one class, and that class's number; None if none is right."""
     pairs = zip(group.answers, group.classes, strict=True)
-    told = [RIGHT if answer in right else label for answer, label in pairs]
+    told = [RIGHT_CLASS if answer in right else label for answer, label in pairs]
     numbered = tuple(number_classes(told))
-    return numbered, numbered[told.index(RIGHT)] if right else None
+    return numbered, numbered[told.index(RIGHT_CLASS)] if right else None
 
 
 def stored_class(label: str | None, group: GroupAnswers, kind: AnswerKind, row: Row) -> int | None:

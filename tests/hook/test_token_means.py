@@ -16,7 +16,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, peak_memory  # noqa: E402
 from restrain_openrlhf.hook.policy.token_means import LossBatch, TokenSums  # noqa: E402
-from restrain_openrlhf.records.metrics import CLIPPED, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
+from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
 from tests.commands.k8s import known_metrics  # noqa: E402
 from tests.hook.token_means_case import BATCHINGS  # noqa: E402
 
@@ -85,7 +85,7 @@ def sums_of_two_micro_batches(token_level):
 
 def test_means_worked_by_hand():
     """(1 + 2 + 6 + 3) / 4 tokens; 1 of 3 and 1 of 1 tokens clipped."""
-    expected = {KL: 3.0, ENTROPY: 0.3, LOSS: -3.0, CLIPPED: 0.5, TRAINED_TOKENS: 4}
+    expected = {KL: 3.0, ENTROPY: 0.3, LOSS: -3.0, CLIP_RATIO: 0.5, TRAINED_TOKENS: 4}
     assert sums_of_two_micro_batches(token_level=True).over_ranks() == pytest.approx(expected)
 
 
@@ -98,7 +98,7 @@ def test_what_was_not_computed_is_left_out():
     sums = TokenSums()
     batch = LossBatch(MASK, torch.tensor(3.0), torch.tensor(3.0), torch.tensor(3.0))
     sums.add_micro_batch({"policy_loss": torch.tensor(2.0), "ppo_clip_ratio": torch.tensor(0.0)}, batch, None)
-    assert sums.over_ranks() == {LOSS: 2.0, CLIPPED: 0.0, TRAINED_TOKENS: 3.0}
+    assert sums.over_ranks() == {LOSS: 2.0, CLIP_RATIO: 0.0, TRAINED_TOKENS: 3.0}
     assert TokenSums().over_ranks() == {TRAINED_TOKENS: 0.0}
 
 

@@ -35,7 +35,7 @@ from restrain_openrlhf.method.papers_loss import PapersLoss
 from restrain_openrlhf.method.types import Classes
 
 # Changes of the paper's formula that a wrong implementation might have.
-WRONG: Mapping[str, Mapping[str, Any]] = {
+WRONG_FORMULAS: Mapping[str, Mapping[str, Any]] = {
     "net_advantage": {"net_advantage": True},
     "kl_without_prompt_weight": {"weighs_kl": False},
 }
@@ -45,8 +45,8 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
 LIMITS = {"fp32": 1e-4, "bf16": 0.02}
 GROUPS: tuple[Classes, ...] = ([0, 0, 0, 1, 2, None], [0, 0, 0, 0, 1, 1])
 PROMPT_WEIGHTS = (0.6, 0.9)
-N = 6
-ROLLOUTS = N * len(GROUPS)
+GROUP_SIZE = 6
+ROLLOUTS = GROUP_SIZE * len(GROUPS)
 PROMPT_TOKENS, RESPONSE_TOKENS, VOCABULARY = 4, 7, 32
 BETA, CLIP = 0.1, 0.2
 # Values of log π − log π_old of a token. Two of the ratios are clipped, and none is so near to the clip that rounding
@@ -153,8 +153,8 @@ def sum_of(flags: Flags) -> GradientCase:
 def judge_gradient(case: GradientCase, gap: Mapping[str, float]) -> CheckOutcome:
     """Failed where the gradient is not the paper's, or where the case could not tell a wrong one."""
     name, limit = f"gradient: {case.name}", LIMITS[case.dtype]
-    numbers = {measure: gap[measure] for measure in ("hooked", *WRONG)}
-    if min(gap[wrong] for wrong in WRONG) < limit:
+    numbers = {measure: gap[measure] for measure in ("hooked", *WRONG_FORMULAS)}
+    if min(gap[wrong] for wrong in WRONG_FORMULAS) < limit:
         return failed(name, f"a wrong loss is within the limit of {limit:g}: the case shows nothing", **numbers)
     return judged(name, gap["hooked"] < limit, f"{gap['hooked']:.1e} from the paper's (limit {limit:g})", **numbers)
 
@@ -173,8 +173,8 @@ def as_words(cases: Sequence[GradientCase]) -> list[str]:
 def measure(case: GradientCase) -> dict[str, float]:
     """Take one step of the case in this process, in which the hook must be installed.
 
-    Returns distances from the paper's gradient, relative to its norm: that of the hooked step, and those of the WRONG
-    losses. A limit between them tells right from wrong. `clipped_share` is the share of clipped tokens.
+    Returns distances from the paper's gradient, relative to its norm: that of the hooked step, and those of
+    the WRONG_FORMULAS. A limit between them tells right from wrong. `clipped_share` is the share of clipped tokens.
     """
     plain, trainer = _prepare(case)
     experience, clipped_share = _experience(plain, case)
@@ -183,7 +183,7 @@ def measure(case: GradientCase) -> dict[str, float]:
     trainer.ppo_train(BETA)
     formula = PapersLoss(GROUPS, PROMPT_WEIGHTS, BETA, CLIP, token_mean=case.token_mean)
     paper = _direct(plain, experience, formula)
-    wrong = {name: _direct(plain, experience, replace(formula, **changed)) for name, changed in WRONG.items()}
+    wrong = {name: _direct(plain, experience, replace(formula, **changed)) for name, changed in WRONG_FORMULAS.items()}
     found = {"hooked": host_step.used_gradient(trainer.actor.model), **wrong}
     apart = {name: float((each - paper).norm() / paper.norm()) for name, each in found.items()}
     return {**apart, "clipped_share": clipped_share}
@@ -192,7 +192,7 @@ def measure(case: GradientCase) -> dict[str, float]:
 def _arguments(case: GradientCase) -> Any:
     flags = {
         "rollout.batch_size": len(GROUPS) * case.repeats,
-        "rollout.n_samples_per_prompt": N,
+        "rollout.n_samples_per_prompt": GROUP_SIZE,
         "rollout.temperature": case.temperature,
         "train.batch_size": case.rollouts,
         "train.micro_batch_size": MICRO_BATCH if "micro-batches" in case.batching else case.rollouts,

@@ -18,7 +18,7 @@ from restrain_openrlhf.records.folder import RunFolder
 # The model is small, and nothing else is on the GPU.
 MEMORY_SHARE, MAX_LEN = 0.3, 32
 # The most names of weights in a message.
-NAMED = 3
+MAX_NAMED = 3
 
 
 def check_digests(run: RunFolder, log: Path) -> CheckOutcome:
@@ -37,8 +37,8 @@ def judge_digests(workers: Sequence[Mapping[str, str]], loaded: Mapping[str, str
     other = sorted({weight for weight, one, another in pairs if one != another})
     found = (
         f"{len(loaded) - len(other)} of {len(loaded)} weights in {len(workers)} vLLM workers are, after the last sync, "
-        f"what vLLM loads from the saved model{'; not ' if other else ''}{', '.join(other[:NAMED])}"
-        f"{' and others' if len(other) > NAMED else ''}"
+        f"what vLLM loads from the saved model{'; not ' if other else ''}{', '.join(other[:MAX_NAMED])}"
+        f"{' and others' if len(other) > MAX_NAMED else ''}"
     )
     return judged(name, not other, found, weights=len(loaded), other=len(other), workers=len(workers))
 

@@ -34,7 +34,7 @@ LAYERS = (2, 4)
 # The file with a container's limit, or the word `max` (cgroup v2).
 CONTAINERS = Path("/sys/fs/cgroup/memory.max")
 # The measured layout: the policy and its states alone on one GPU.
-ALONE: Mapping[str, object] = {
+POLICY_ALONE: Mapping[str, object] = {
     "actor.num_nodes": 1,
     "actor.num_gpus_per_node": 1,
     "train.colocate_all": False,
@@ -63,7 +63,7 @@ def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
     shape = shape_of(str(flags["actor.model_name_or_path"]))
     alone, layout = (
         max(found.peak_bytes[phase] for phase in TRAINING)
-        for found in (estimate({**flags, **ALONE}, shape), estimate(flags, shape))
+        for found in (estimate({**flags, **POLICY_ALONE}, shape), estimate(flags, shape))
     )
     # torch does not count the memory of CUDA's context.
     return alone - CONTEXT, layout

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from restrain_openrlhf.commands.integrate.shell import Word
-from restrain_openrlhf.commands.integrate.written import OURS, Written
+from restrain_openrlhf.commands.integrate.written import HOOKED_MODULE, Written
 from restrain_openrlhf.config.checks import CHECKS
 from restrain_openrlhf.config.checks.remedies import refusals
 from restrain_openrlhf.config.host_flags import agent_path, host_parser, is_agent, parse
@@ -96,7 +96,7 @@ class CommandReview:
             elif words:
                 added.append(words)
         program, gap = written.program, _gap(written)
-        edits.append((program.start, program.end, "".join([OURS, *(f"{gap}{words}" for words in added)])))
+        edits.append((program.start, program.end, "".join([HOOKED_MODULE, *(f"{gap}{words}" for words in added)])))
         text = written.text
         for start, end, new in sorted(set(edits), reverse=True):
             text = text[:start] + new + text[end:]

@@ -19,7 +19,7 @@ from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.reference.offline_pass import OfflineOptions
 
 NEW_FILE, NEW_REFERENCE = Path("method.yaml"), Path("/shared/ref.jsonl")
-WAYS = """\
+COMPARISON = """\
                                      hook             agent alone             URL alone
 A+ and A-, clipped apart (eq. 6)     exact            lost: their sum         lost: their sum
 the batch's mean advantage           kept             lost: subtracted        lost: subtracted
@@ -29,18 +29,18 @@ which rollouts are a group           known            known                   by
 truncated rollouts                   known            known                   by the text's end
 TTRL's votes, ETTRL's trees          yes              yes                     no
 gold GRPO, SRT's easy prompts        yes              no                      no"""
-AGENT = """\
+OTHER_WAYS = """\
 The agent alone: keep your module; add --train.agent_func_path "$(restrain agent-path)" and
   --algo.advantage.estimator flash_reinforce, remove --reward.remote_url, and set RESTRAIN_CONFIG={config}
   on every node.
 The URL alone: keep your module; --reward.remote_url http://HOST:8000/get_reward of `restrain serve`, and
   --algo.advantage.estimator flash_reinforce."""
-SEEN = """\
+SIGNS_OF_LIFE = """\
 Log:     "RESTRAIN is on: the method {method}" before OpenRLHF starts. A run whose workers are not hooked stops
          before it trains.
 Metric:  restrain/majority_share_mean with every step, in W&B or TensorBoard where they are on, and in the file that
          `metrics:` names. The agent alone logs restrain/voters."""
-BACK = """\
+ROLLBACK = """\
 Run your own command again: nothing in OpenRLHF or your files has changed. Name another --ckpt.path, or remove
 --ckpt.load_enable, so that it does not resume from the checkpoints of the run with RESTRAIN."""
 
@@ -120,11 +120,11 @@ def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConf
     yield "Install the wheel on every node of the Ray cluster (docs/start/install.md#a-wheel)."
     yield from _reference_step(verdict, ours, method)
     yield _title("What is exact in each way")
-    yield f"{WAYS}\n{AGENT.format(config=path)}"
+    yield f"{COMPARISON}\n{OTHER_WAYS.format(config=path)}"
     yield _title("How to see that it is on")
-    yield SEEN.format(method=method.name)
+    yield SIGNS_OF_LIFE.format(method=method.name)
     yield _title("How to go back")
-    yield BACK
+    yield ROLLBACK
 
 
 def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) -> Iterator[str]:

@@ -11,7 +11,7 @@ import yaml
 from restrain_openrlhf.commands.integrate.shell import ShellCommand, Variables, Word, commands
 from restrain_openrlhf.errors import ConfigError
 
-HOST, OURS = "openrlhf.cli.train_ppo_ray", "restrain_openrlhf.hook.train_ppo_ray"
+HOST_MODULE, HOOKED_MODULE = "openrlhf.cli.train_ppo_ray", "restrain_openrlhf.hook.train_ppo_ray"
 _PROGRAM = re.compile(r"(?:.*/)?openrlhf/cli/(train_\w+)\.py")
 _OTHER = re.compile(r"openrlhf\.cli\.\w+")
 _ESCAPE = {'"': re.compile(r"\\(?!\r?\n)"), "'": re.compile("''")}
@@ -58,11 +58,13 @@ class Written:
     def _only(cls, spans: list[tuple[int, int, bool]], text: str, where: str) -> Self:
         found = [each for start, end, folds in spans for each in _commands(text, start, end, folds, where)]
         if len(found) > 1:
-            raise ConfigError(f"{where}: has {len(found)} commands with {HOST}. Give one of them with --command.")
+            raise ConfigError(
+                f"{where}: has {len(found)} commands with {HOST_MODULE}. Give one of them with --command."
+            )
         if not found:
             raise ConfigError(
-                f"{where}: no command with `-m {HOST}`, OpenRLHF's reinforcement learning, was found; RESTRAIN works "
-                "only inside that. Give the whole command as you start it."
+                f"{where}: no command with `-m {HOST_MODULE}`, OpenRLHF's reinforcement learning, was found; RESTRAIN "
+                "works only inside that. Give the whole command as you start it."
             )
         return cls(text, *found[0])
 
@@ -74,9 +76,9 @@ def _entry_points(text: str, path: Path) -> Iterator[tuple[int, int, bool]]:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not valid YAML: {error}") from None
     for scalar in (each for document in documents for each in _scalars(document)):
-        if scalar.value.strip() in (HOST, OURS):
+        if scalar.value.strip() in (HOST_MODULE, HOOKED_MODULE):
             raise ConfigError(f"{path}: writes the command as a list of words. Give it in one line with --command.")
-        if HOST in scalar.value or OURS in scalar.value:
+        if HOST_MODULE in scalar.value or HOOKED_MODULE in scalar.value:
             start, end = scalar.start_mark.index, scalar.end_mark.index
             quoted = 1 if scalar.style in ("'", '"') else 0
             if quoted and _ESCAPE[scalar.style].search(text, start + 1, end - 1):
@@ -120,7 +122,7 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
             yield words[place], words[place + 1 :]
             continue
         for word in words:
-            if HOST in word.text or OURS in word.text:
+            if HOST_MODULE in word.text or HOOKED_MODULE in word.text:
                 _refuse_longer_word(text[word.start : word.end], where)
                 has_program = True
                 yield from _commands(text, word.start + 1, word.end - 1, folds, where)
@@ -133,7 +135,7 @@ def _refuse_longer_word(raw: str, where: str) -> None:
     if raw[0] not in "'\"" or raw[-1] != raw[0] or f"\\{raw[0]}" in raw:
         raise ConfigError(
             f"{where}: has the program inside a longer word, or inside nested quotes. Give the command alone with "
-            f"--command, and the program as `-m {HOST}`."
+            f"--command, and the program as `-m {HOST_MODULE}`."
         )
 
 
@@ -157,16 +159,16 @@ def _not_read(text: str, place: int, where: str) -> ConfigError:
 
 
 def _is_program(word: str, where: str) -> bool:
-    if word in (HOST, OURS):
+    if word in (HOST_MODULE, HOOKED_MODULE):
         return True
     by_path = _PROGRAM.fullmatch(word)
     if by_path and by_path[1] == "train_ppo_ray":
         raise ConfigError(
-            f"{where}: starts {word} by its path. Write `-m {HOST}` instead, which starts the same program."
+            f"{where}: starts {word} by its path. Write `-m {HOST_MODULE}` instead, which starts the same program."
         )
     if by_path or _OTHER.fullmatch(word):
         raise ConfigError(
-            f"{where}: starts {word}, but RESTRAIN works only inside {HOST}, OpenRLHF's reinforcement learning."
+            f"{where}: starts {word}, but RESTRAIN works only inside {HOST_MODULE}, OpenRLHF's reinforcement learning."
         )
     return False
 
@@ -175,6 +177,6 @@ def _refuse_launcher(before: list[str], where: str) -> None:
     for launcher in _LAUNCHERS:
         if any(word.rpartition("/")[2] == launcher for word in before):
             raise ConfigError(
-                f"{where}: {launcher} would start {HOST} once per GPU, but {HOST} starts Ray, which uses all GPUs "
-                f"itself. Start it with `python -m {HOST}`."
+                f"{where}: {launcher} would start {HOST_MODULE} once per GPU, but {HOST_MODULE} starts Ray, which uses all "
+                f"GPUs itself. Start it with `python -m {HOST_MODULE}`."
             )

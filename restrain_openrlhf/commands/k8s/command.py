@@ -78,7 +78,7 @@ def render(
     overlay = load_overlay(chosen, manifests)
     overridden = parse_overrides(overrides or [])
     experiment = load_experiment(config, overridden, overlay.nodes, shards or overlay.nodes.gpus_per_node)
-    names = PAPER_BENCHMARKS if benchmarks is None else _known(benchmarks)
+    names = PAPER_BENCHMARKS if benchmarks is None else _known_benchmarks(benchmarks)
     steps = manifests_of(experiment, overlay, chosen, image or (), names, only or ())
     if argo_cd:
         write_waves({stage: objects for stage, objects in steps.items() if stage not in FIRST}, out)
@@ -131,7 +131,7 @@ def _tell(text: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(text)
 
 
-def _known(benchmarks: str) -> tuple[str, ...]:
+def _known_benchmarks(benchmarks: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in benchmarks.split(",")))
     if unknown := [name for name in names if name not in BENCHMARKS]:
         raise ConfigError(f"--benchmarks: {unknown[0]!r} is no known benchmark. Known: {', '.join(BENCHMARKS)}.")

@@ -26,7 +26,7 @@ POD_CLOCK = "/spec/template/spec/activeDeadlineSeconds"
 RAY_CLOCKS = ("/spec/activeDeadlineSeconds", "/spec/preRunningDeadlineSeconds")
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
-NAMED = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
+PROMPT_FILE = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
 
 
 def json_patch(target: Mapping[str, str], *changes: Change, op: str = "replace") -> Patch:
@@ -144,7 +144,7 @@ def data_words(prompts: str, job: str) -> list[str] | None:
     Training reads `dapo14k.jsonl`, `dapo14k.6400.jsonl` (its first prompts) or `dapo14k.supervised.jsonl` (with gold).
     Test-time RL reads a benchmark's problems, such as `aime24.jsonl`.
     """
-    named = NAMED.fullmatch(prompts)
+    named = PROMPT_FILE.fullmatch(prompts)
     if named is None:
         return None
     folder, name, first, supervised = named.groups()

@@ -9,7 +9,7 @@ from typing import Any
 from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, Row, parse_kind
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.answers.votes import EXAMPLES
-from restrain_openrlhf.commands.premise.groups import TRIED, FrozenPass
+from restrain_openrlhf.commands.premise.groups import MAX_UNREAD, FrozenPass
 from restrain_openrlhf.commands.premise.learning import Bin, Learning, compared, quarters
 from restrain_openrlhf.commands.premise.shared import CommonAnswer, common_answers
 from restrain_openrlhf.errors import RestrainError
@@ -18,7 +18,7 @@ from restrain_openrlhf.method.settings import CommonSettings
 
 
 @dataclass(frozen=True)
-class OfGold:
+class GoldAccuracy:
     """Accuracy on the prompts with gold, over all and by the size of the majority. Shares are in [0, 1]."""
 
     prompts: int
@@ -27,7 +27,7 @@ class OfGold:
     by_size: tuple[SizeRow, ...]
 
     @classmethod
-    def of(cls, rows: Sequence[SizeRow]) -> "OfGold | None":
+    def of(cls, rows: Sequence[SizeRow]) -> "GoldAccuracy | None":
         """The numbers from the rows of all sizes; None if no prompt had gold."""
         if not rows:
             return None
@@ -60,7 +60,7 @@ class Premise:
     common: tuple[CommonAnswer, ...]
     missing_share: float
     unread: tuple[str, ...]
-    gold: OfGold | None
+    gold: GoldAccuracy | None
     kind: AnswerKind = MATHEMATICS
     others: dict[str, float] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
     for group in frozen.groups:
         sizes[group.row.majority_count] += 1
         missing += group.row.missing_share
-        unread.update(dict.fromkeys(group.row.unread if len(unread) < TRIED else (), group.row.row))
+        unread.update(dict.fromkeys(group.row.unread if len(unread) < MAX_UNREAD else (), group.row.row))
         if group.grades is not None:
             gold.add(group.grades)
     common = common_answers(frozen)
@@ -99,7 +99,7 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         unread=tuple(unread)[:EXAMPLES],
         kind=frozen.kind,
         others=other_kinds(frozen.kind, frozen.unread or unread),
-        gold=OfGold.of(gold.rows()),
+        gold=GoldAccuracy.of(gold.rows()),
     )
 
 
@@ -109,7 +109,7 @@ def other_kinds(kind: AnswerKind, unread: Mapping[str, Row]) -> dict[str, float]
     The largest share comes first, and of equal shares the narrowest kind; a kind that reads nearly any text comes last.
     Kinds that cannot be tried, because a setting has no default or the rows lack a column, are left out.
     """
-    known = list(unread.items())[:TRIED]
+    known = list(unread.items())[:MAX_UNREAD]
     shares: dict[str, float] = {}
     for name in sorted(KINDS.keys() - {kind.name}) if known else ():
         with suppress(RestrainError):

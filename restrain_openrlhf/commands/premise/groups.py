@@ -19,7 +19,7 @@ from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.prompts import Prompt
 
 # How many responses without an answer are kept, to try other kinds of answers on.
-TRIED = 500
+MAX_UNREAD = 500
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def from_rollouts(
         row, texts = _vote(each, kind)
         votes.write(dump(row.model_dump(mode="json")))
         read = {**(each.model_extra or {}), PROBLEM: each.problem}
-        unread.update(dict.fromkeys(texts if len(unread) < TRIED else (), read))
+        unread.update(dict.fromkeys(texts if len(unread) < MAX_UNREAD else (), read))
         if each.answer not in (None, ""):
             own[row.problem_hash] = sys.intern(str(each.answer))
     votes.flush()

@@ -17,11 +17,11 @@ from restrain_openrlhf.commands.premise.shared import LEAST_GOLD, CommonAnswer
 
 # Share of squared advantage on wrong majorities. Methods with .16 or less learned; with .34 or more they collapsed, or
 # gained little from stored labels; one with .22 ended in between.
-WRONG = 0.20
+WRONG_SHARE = 0.20
 # Share of prompts, and of squared advantage. On a base with .13 of the prompts below kappa the penalty did harm.
 PENALIZED, PENALTY = 0.10, 0.25
 # Share of responses without an answer that another kind must read to be worth naming.
-READS_MORE = 0.5
+OTHER_KIND_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _shortcut(premise: Premise, answer: CommonAnswer) -> str:
 
 
 def _other_kinds(premise: Premise) -> str:
-    read = [f"{name} {share:.0%}" for name, share in premise.others.items() if share >= READS_MORE]
+    read = [f"{name} {share:.0%}" for name, share in premise.others.items() if share >= OTHER_KIND_SHARE]
     return f" Of responses without an answer, other kinds of answers read: {', '.join(read)}." if read else ""
 
 
@@ -71,12 +71,12 @@ def _reliability(premise: Premise) -> Iterator[PremiseFinding]:
         known = f"Only {_have(gold.prompts)} gold" if gold else "There is no gold"
         text = f"{known}, so whether majorities are right is not known. Grade some 100 prompts, and give --gold."
         yield PremiseFinding("note", text)
-    elif (wrong := chosen.on_wrong) is not None and wrong.share >= WRONG:
+    elif (wrong := chosen.on_wrong) is not None and wrong.share >= WRONG_SHARE:
         yield PremiseFinding(
-            "warning" if wrong.low >= WRONG else "note",
+            "warning" if wrong.low >= WRONG_SHARE else "note",
             f"Spurious majorities where {chosen.name} learns: {wrong.share:.0%} [{wrong.low:.0%}, {wrong.high:.0%}] of "
-            f"its squared advantage is on prompts whose majority is wrong. Of our seven runs with {WRONG:.0%} or more "
-            "there, five lost accuracy (docs/results/premise.md). If the table shows majority sizes that can be "
+            f"its squared advantage is on prompts whose majority is wrong. Of our seven runs with {WRONG_SHARE:.0%} or "
+            "more there, five lost accuracy (docs/results/premise.md). If the table shows majority sizes that can be "
             "trusted, `srt_easy` with `easy_cutoff` trains on those alone; if not, get labels, or another base model.",
         )
 

@@ -20,8 +20,8 @@ DOMINANT = 4
 # Gold for fewer prompts, or an answer to fewer prompts, decides nothing.
 LEAST_GOLD, LEAST_PROMPTS = 30, 5
 # Standard errors. The judged answer was picked because it is common, so two would be too few.
-ERRORS = 3
-SHOWN = 3
+STANDARD_ERRORS = 3
+MOST_COMMON = 3
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class CommonAnswer:
         if self.share < COMMON or self.prompts < LEAST_PROMPTS:
             return False
         if self.excess is not None:
-            return self.excess.mean >= max(COMMON, ERRORS * self.excess.error)
+            return self.excess.mean >= max(COMMON, STANDARD_ERRORS * self.excess.error)
         return self.prompts >= DOMINANT * self.next_prompts
 
 
@@ -71,7 +71,7 @@ def common_answers(frozen: FrozenPass) -> tuple[CommonAnswer, ...]:
         keys = [key for key in group.keys if key is not None]
         total.update(keys)
         prompts.update(set(keys))
-    found = {key: _SoFar() for key, _ in total.most_common(SHOWN)}
+    found = {key: _SoFar() for key, _ in total.most_common(MOST_COMMON)}
     for group in frozen.groups:
         for key, so_far in found.items():
             so_far.add(group, key)

@@ -28,7 +28,7 @@ from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 # A folder with this file was written by this command, and may be replaced.
 CONFIGURATION = "restrain.json"
 # Weights are linked rather than copied, because they are large and are not changed here.
-LINKED = (".safetensors", ".bin")
+LINKED_SUFFIXES = (".safetensors", ".bin")
 
 
 def publish(
@@ -139,7 +139,7 @@ def _copy_files(source: Path, out: Path, replaced: dict[str, str]) -> None:
     for path in sorted({path for pattern in patterns for path in source.glob(pattern) if path.is_file()}):
         copy = out / path.name
         try:
-            (os.link if path.suffix in LINKED else shutil.copyfile)(path.resolve(), copy)
+            (os.link if path.suffix in LINKED_SUFFIXES else shutil.copyfile)(path.resolve(), copy)
         except OSError:
             shutil.copyfile(path, copy)
         if path.suffix == ".json" and path.name not in VOCABULARIES:

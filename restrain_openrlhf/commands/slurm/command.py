@@ -22,7 +22,7 @@ ANY_NUMBER = 100_000
 # Beside the process of each GPU there are processes of vLLM and Ray, and those that load data.
 CPUS_PER_GPU = 8
 # Options of sbatch that the script sets itself, or whose defaults it relies on.
-OURS = (
+SCRIPT_OPTIONS = (
     *("chdir", "cpus-per-task", "error", "gpus-per-node", "gres", "job-name", "mem", "nodes"),
     *("ntasks-per-node", "open-mode", "output", "requeue", "signal", "time"),
 )
@@ -91,7 +91,7 @@ class JobOptions(BaseModel):
         if self.setup is not None and not self.setup.is_file():
             raise ConfigError(f"--setup {self.setup}: no such file. Check the path.")
         for option in self.sbatch:
-            if (name := option.partition("=")[0]) in OURS:
+            if (name := option.partition("=")[0]) in SCRIPT_OPTIONS:
                 raise ConfigError(f"--sbatch {option!r}: the script sets {name} itself. Use render's own options.")
         return self
 

@@ -16,8 +16,8 @@ from restrain_openrlhf.commands.view.source import Material
 ASSETS = Path(__file__).parent / "assets"
 # Each file builds on those before it. KaTeX is npm's package unchanged (katex/README).
 STYLES = ("katex/katex.min.css", "view.css")
-OURS = ("elements", "source", "formulas", "filters", "list", "chart", "group", "page")
-SCRIPTS = ("katex/katex.min.js", "katex/auto-render.min.js", *(f"{name}.js" for name in OURS))
+OWN_SCRIPTS = ("elements", "source", "formulas", "filters", "list", "chart", "group", "page")
+SCRIPTS = ("katex/katex.min.js", "katex/auto-render.min.js", *(f"{name}.js" for name in OWN_SCRIPTS))
 FONT = re.compile(r"url\((fonts/[\w-]+\.woff2)\) format\(\"woff2\"\)(?:,url\([^)]*\) format\(\"\w+\"\))*")
 NOTHING_ELSE = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:"
 SERVED_POLICY = f"{NOTHING_ELSE}; script-src 'self'; style-src 'self'; font-src 'self'; connect-src 'self'"

@@ -7,7 +7,7 @@ from restrain_openrlhf.evaluation.prompt_gold import PromptGold
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
 
 # Longest answer in the list and the chart, where a whole page of text would not fit.
-SHOWN = 120
+MAX_SHOWN_LENGTH = 120
 
 
 # From a prompt_id, the frozen model's majority answer and its key; None if there is none.
@@ -111,7 +111,7 @@ class Summaries:
 
 
 def _shown(answer: str | None) -> str | None:
-    return None if answer is None else answer[:SHOWN]
+    return None if answer is None else answer[:MAX_SHOWN_LENGTH]
 
 
 @dataclass(frozen=True)

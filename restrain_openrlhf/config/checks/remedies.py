@@ -56,12 +56,12 @@ def _change(
         return {each for each in asked if each(flags, config, method)}
 
     before = refusing(now)
-    after = [(change, refusing({**now, **change})) for change in _told(reason, now)]
+    after = [(change, refusing({**now, **change})) for change in _changes_in(reason, now)]
     helping = [(len(left), change) for change, left in after if left <= before - {check}]
     return min(helping, key=lambda each: each[0], default=(0, {}))[1]
 
 
-def _told(reason: str, now: Flags) -> Iterator[Flags]:
+def _changes_in(reason: str, now: Flags) -> Iterator[Flags]:
     """The changes that a reason suggests: each flag alone, all of them, then switches turned and flags left out."""
     remedy = found[0] if (found := _REMEDY.search(reason)) else _CHOICE
     if _CHOICE in remedy:

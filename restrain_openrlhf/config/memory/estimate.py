@@ -18,30 +18,30 @@ from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError, s
 
 BF16, FP32 = 2, 4
 # fp32 master weights and Adam's two moments.
-ADAM = 12
+ADAM_BYTES = 12
 # Adam on the host: its 12 bytes, the fp32 gradient, and a bf16 buffer for weights; from ZeRO 2 on also a buffer for
 # accumulating (deepspeed/runtime/zero/stage_1_and_2.py).
-OFFLOADED = ADAM + 4 + 2
-ACCUMULATED_THERE = 2
+OFFLOADED_ADAM_BYTES = ADAM_BYTES + 4 + 2
+OFFLOADED_GRADIENT_BYTES = 2
 # The gradient's copy in one flat bf16 tensor and in fp32 (deepspeed/runtime/zero/stage_1_and_2.py, step).
-STEP_COPIES = 2 + 4
+STEP_COPIES_BYTES = 2 + 4
 # DeepSpeed's defaults, in elements: OpenRLHF leaves them at "auto", which DeepSpeed drops.
 REDUCE_BUCKET = 500_000_000
-MOST_LIVE = 1_000_000_000
+MAX_LIVE_PARAMETERS = 1_000_000_000
 ZERO_2 = 2
 # Bytes per logit. Actor.forward makes an fp32 copy of the bf16 logits, then drops these (openrlhf/models/actor.py).
-FORWARD = 2 + 4
+FORWARD_BYTES = 2 + 4
 # In the backward pass (hook/fixes/log_probs.py): the fp32 logits, overwritten by their gradient, and its bf16 copy.
-BACKWARD = 4 + 2
+BACKWARD_BYTES = 4 + 2
 # With a temperature other than 1 there is a second fp32 tensor, because dividing copies the gradient.
-TEMPERED = 4 + 4 + 2
+BACKWARD_BYTES_TEMPERED = 4 + 4 + 2
 # With the entropy in the loss the logits stay, and each of the two terms has an fp32 gradient, at any temperature.
-WITH_ENTROPY = 4 + 4 + 4
+BACKWARD_BYTES_WITH_ENTROPY = 4 + 4 + 4
 # The mask of a sliding window: booleans (transformers/masking_utils.py), and torch's bf16 copy during attention.
-MASK = 1 + 2
+MASK_BYTES = 1 + 2
 # Assumed, not computed: what a process has on a GPU before its first tensor, and vLLM's graphs and workspace asleep.
 CONTEXT = 6 * GIB // 10
-ASLEEP = GIB
+SLEEPING_ENGINE = GIB
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _policy(held: Held) -> Iterator[MemoryLine]:
     formula = product(parameters, BF16, divisor=policy if held.stage == ZERO_3 else 1)
     yield MemoryLine(f"policy, {'base and adapters' if lora else 'bf16'}", *formula, held.policy_phases, True)
     if held.stage == ZERO_3 and policy > 1:
-        formula = product(min(parameters, MOST_LIVE), BF16)
+        formula = product(min(parameters, MAX_LIVE_PARAMETERS), BF16)
         yield MemoryLine("policy, layers gathered by ZeRO 3", *formula, (Phase.EXPERIENCE, Phase.BACKWARD))
     yield from _gradients(held)
     if held.stage:
@@ -146,9 +146,9 @@ def _optimizer(held: Held) -> Iterator[MemoryLine]:
         return
     shards = held.layout.policy if held.stage else 1
     phases = TRAINING if held.flags["ds.enable_sleep"] else held.policy_phases
-    yield MemoryLine("fp32 master weights and Adam", *product(held.trained, ADAM, divisor=shards), phases, True)
+    yield MemoryLine("fp32 master weights and Adam", *product(held.trained, ADAM_BYTES, divisor=shards), phases, True)
     # A sum in fp32 only needs to be flattened for the optimizer.
-    copies = FP32 if held.gradient_bytes == FP32 else STEP_COPIES
+    copies = FP32 if held.gradient_bytes == FP32 else STEP_COPIES_BYTES
     formula = product(held.trained, copies, divisor=shards)
     yield MemoryLine("gradients' flat and fp32 copies", *formula, (Phase.STEP,))
 
@@ -164,7 +164,7 @@ def _batch(held: Held) -> Iterator[MemoryLine]:
     """Logits, with all copies that OpenRLHF's log-probabilities make, and activations of a micro-batch."""
     shape, experience, train = held.shape, held.tokens("rollout"), held.tokens("train")
     forward = (Phase.EXPERIENCE, *_apart(held))
-    yield MemoryLine("logits, forward (bf16, fp32)", *product(*experience, shape.vocab_size, FORWARD), forward)
+    yield MemoryLine("logits, forward (bf16, fp32)", *product(*experience, shape.vocab_size, FORWARD_BYTES), forward)
     width = 6 * shape.intermediate_size + 4 * shape.hidden_size
     yield MemoryLine("one layer, forward (6 × inner + 4 × hidden)", *product(*experience, width), forward)
     formula = product(*train, shape.vocab_size, bytes_of_a_logit(held.flags))
@@ -183,8 +183,8 @@ def _batch(held: Held) -> Iterator[MemoryLine]:
 def bytes_of_a_logit(flags: Flags) -> int:
     """Bytes per logit in the backward pass. The entropy is in the loss if its coefficient is not 0."""
     if flags["actor.entropy_coef"]:
-        return WITH_ENTROPY
-    return BACKWARD if flags["rollout.temperature"] == 1 else TEMPERED
+        return BACKWARD_BYTES_WITH_ENTROPY
+    return BACKWARD_BYTES if flags["rollout.temperature"] == 1 else BACKWARD_BYTES_TEMPERED
 
 
 def _masks(held: Held) -> Iterator[MemoryLine]:
@@ -199,7 +199,7 @@ def _masks(held: Held) -> Iterator[MemoryLine]:
         return
     phases = {"rollout": (Phase.EXPERIENCE, *_apart(held)), "train": (Phase.BACKWARD,)}
     for (kind, of), name in zip(phases.items(), ("forward", "backward"), strict=True):
-        yield MemoryLine(f"sliding window's mask, {name}", *product(*held.tokens(kind), longest, MASK), of)
+        yield MemoryLine(f"sliding window's mask, {name}", *product(*held.tokens(kind), longest, MASK_BYTES), of)
 
 
 def _apart(held: Held) -> tuple[Phase, ...]:
@@ -226,7 +226,7 @@ def _engine(held: Held, gpu_bytes: int | None) -> Iterator[MemoryLine]:
         yield MemoryLine("vLLM, the rest of its share", text, rest, awake, True)
     if held.engines_sleep:
         phases = tuple(phase for phase in held.policy_phases if phase is not Phase.GENERATION)
-        yield MemoryLine("vLLM asleep (assumed)", "1 GiB", ASLEEP, phases)
+        yield MemoryLine("vLLM asleep (assumed)", "1 GiB", SLEEPING_ENGINE, phases)
 
 
 def _token(held: Held) -> int:
@@ -258,10 +258,10 @@ def _host(held: Held) -> Iterator[MemoryLine]:
     """Main memory per node, besides what processes need to load the model and to hold a batch of rollouts."""
     nodes, parameters = held.layout.nodes, held.shape.parameters
     if held.flags["ds.adam_offload"]:
-        each = OFFLOADED + (ACCUMULATED_THERE if held.stage >= ZERO_2 else 0)
+        each = OFFLOADED_ADAM_BYTES + (OFFLOADED_GRADIENT_BYTES if held.stage >= ZERO_2 else 0)
         yield MemoryLine("Adam on the host", *product(held.trained, each, divisor=nodes))
     elif held.flags["ds.enable_sleep"]:
-        yield MemoryLine("optimizer asleep", *product(held.trained, ADAM, divisor=nodes))
+        yield MemoryLine("optimizer asleep", *product(held.trained, ADAM_BYTES, divisor=nodes))
     if held.engines_sleep:
         yield MemoryLine("vLLM's weights asleep", *product(held.layout.engines, parameters, BF16, divisor=nodes))
     if held.reference_on_the_host:
@@ -270,7 +270,7 @@ def _host(held: Held) -> Iterator[MemoryLine]:
 
 def _disk(held: Held) -> Iterator[MemoryLine]:
     """The run's folder at its largest: checkpoints (with LoRA only of the adapter), and the final model or adapter."""
-    text, size = product(held.trained, BF16 + ADAM)
+    text, size = product(held.trained, BF16 + ADAM_BYTES)
     yield MemoryLine("one checkpoint", text, size)
     yield MemoryLine("checkpoints kept (ckpt.max_num)", *product(int(held.flags["ckpt.max_num"]), size))
     yield MemoryLine(f"trained {'adapter' if held.lora_rank else 'model'}, bf16", *product(held.trained, BF16))

@@ -14,7 +14,7 @@ from restrain_openrlhf.errors import ConfigError
 SHAPES = Path(__file__).with_name("shapes.yaml")
 # Model types whose layers are all alike: attention and a gated MLP.
 DENSE = ("llama", "mistral", "qwen2", "qwen3")
-HOW = (
+REMEDY = (
     "Give the model's config.json with --model-config FILE, or name a folder that holds it. Covered are dense models "
     f"({', '.join(DENSE)})."
 )
@@ -112,11 +112,11 @@ def _read(path: Path) -> ModelShape:
         written = json.loads(path.read_bytes())
         given = {key: value for key, value in written.items() if value is not None}
     except (OSError, ValueError, AttributeError) as error:
-        raise NoEstimateError(f"{path}: cannot be read as a model's config.json ({error}). {HOW}") from None
+        raise NoEstimateError(f"{path}: cannot be read as a model's config.json ({error}). {REMEDY}") from None
     kind, experts = given.get("model_type"), [key for key in given if "expert" in key and given[key]]
     if kind not in DENSE or experts:
         what = f"has experts ({experts[0]})" if experts else f"is of the type {kind!r}"
-        raise NoEstimateError(f"{path}: {what}, which is not covered. {HOW}")
+        raise NoEstimateError(f"{path}: {what}, which is not covered. {REMEDY}")
     heads = given.get("num_attention_heads")
     defaults = {"num_key_value_heads": heads}
     if isinstance(heads, int) and isinstance(given.get("hidden_size"), int):
@@ -125,7 +125,7 @@ def _read(path: Path) -> ModelShape:
         return ModelShape.model_validate({**defaults, **given, "sliding_window": _window(written)})
     except ValidationError as error:
         first = error.errors()[0]
-        raise NoEstimateError(f"{path}: {first['loc'][0]}: {first['msg'].lower()}. {HOW}") from None
+        raise NoEstimateError(f"{path}: {first['loc'][0]}: {first['msg'].lower()}. {REMEDY}") from None
 
 
 def _window(written: Mapping[str, Any]) -> Any:
@@ -150,4 +150,4 @@ def _in_the_hubs_cache(model: str) -> Path:
             return Path(found)
     except (ImportError, ValueError):
         pass
-    raise NoEstimateError(f"{model}: its shape is not known here, and nothing is fetched to learn it. {HOW}")
+    raise NoEstimateError(f"{model}: its shape is not known here, and nothing is fetched to learn it. {REMEDY}")

@@ -26,7 +26,7 @@ from restrain_openrlhf.errors import ConfigError
 ALL_LINEAR = "all-linear"
 BASE = ".base_layer."
 # The bits of an fp32 number that bf16 does not have.
-DROPPED = 0xFFFF
+LOW_BITS = 0xFFFF
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,16 @@ def rounded(weight: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor
     if dtype != torch.bfloat16:
         return weight.to(dtype)
     bits = weight.contiguous().view(torch.int32) + _thresholds(weight.numel(), name, weight.device).view(weight.shape)
-    return (bits & ~DROPPED).view(torch.float32).to(dtype)
+    return (bits & ~LOW_BITS).view(torch.float32).to(dtype)
 
 
 def _thresholds(count: int, name: str, device: torch.device) -> torch.Tensor:
-    """`count` integers from 0 to DROPPED, equal on every device: MurmurHash3's finaliser applied to their places."""
+    """`count` integers from 0 to LOW_BITS, equal on every device: MurmurHash3's finaliser applied to their places."""
     mixed = torch.arange(count, dtype=torch.int32, device=device) + (zlib.crc32(name.encode()) & 0x7FFFFFFF)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         mixed ^= (mixed >> shift) & (2 ** (32 - shift) - 1)
         mixed *= factor - 2**32
-    return (mixed >> 16) & DROPPED
+    return (mixed >> 16) & LOW_BITS
 
 
 def whole_weights(

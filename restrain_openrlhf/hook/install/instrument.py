@@ -81,7 +81,7 @@ PATCHES: tuple[Patch, ...] = (
     *(Replacement(module, name, *_ours(row)) for module, name, row in _recorded("replaced")),
 )
 # What the agent's file relies on, with and without the hook.
-OF_AGENT: tuple[HostMethod | SharedGroup, ...] = (
+AGENT_CONTRACT: tuple[HostMethod | SharedGroup, ...] = (
     *(HostMethod(module, name, takes) for module, name, takes in _recorded("called_by_agent")),
     SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
 )
@@ -89,7 +89,7 @@ CONTRACT: tuple[HostMethod | HostAttributes | SharedGroup, ...] = (
     *PATCHES,
     *(HostMethod(module, name, takes) for module, name, takes in _recorded("called")),
     *(HostAttributes(module, name, tuple(attributes)) for module, name, attributes in _recorded("read")),
-    *OF_AGENT,
+    *AGENT_CONTRACT,
 )
 HOST_MODULES = frozenset(relied_on.module for relied_on in CONTRACT)
 
@@ -108,7 +108,7 @@ def check_all() -> None:
 def check_agent() -> None:
     """Raises HostError if the agent's file cannot draw in the installed OpenRLHF, hooked or not."""
     check_version(Way.AGENT)
-    for relied_on in OF_AGENT:
+    for relied_on in AGENT_CONTRACT:
         relied_on.check()
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import distributed
 
-from restrain_openrlhf.records.metrics import CLIPPED, ENTROPY, KL, LOSS, TRAINED_TOKENS
+from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS
 
-MEANS = (KL, ENTROPY, LOSS, CLIPPED)
+MEANS = (KL, ENTROPY, LOSS, CLIP_RATIO)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TokenSums:
         """Add a micro-batch: the `metrics` of the host's training_step, and the unweighted `kl` per token (B, T)."""
         tokens = batch.mask.sum()
         self.add(LOSS, metrics["policy_loss"] * batch.divisor, batch.values)
-        self.add(CLIPPED, torch.where(tokens > 0, metrics["ppo_clip_ratio"] * tokens, 0.0), tokens)
+        self.add(CLIP_RATIO, torch.where(tokens > 0, metrics["ppo_clip_ratio"] * tokens, 0.0), tokens)
         if "entropy_loss" in metrics:
             self.add(ENTROPY, metrics["entropy_loss"] * batch.token_divisor, tokens)
         if kl is not None:
@@ -75,4 +75,4 @@ class TokenSums:
             distributed.all_reduce(sums, group=group)
         rows = dict(zip(MEANS, sums.tolist(), strict=True))
         means = {name: total / count for name, (total, count) in rows.items() if count}
-        return {**means, TRAINED_TOKENS: rows[CLIPPED][1]}
+        return {**means, TRAINED_TOKENS: rows[CLIP_RATIO][1]}

@@ -41,7 +41,7 @@ AGENT = (AGENT_REWARD, AGENT_TURNS, AGENT_FAILED)
 RESIDUAL = (RESIDUAL_TIMEOUTS, RESIDUAL_DEATHS)
 VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, *RESIDUAL)
 # What the first rollout of a group carries to the hooked trainer on behalf of the group.
-OF_GROUP = (*VOTE, MAJORITY, GENERATED)
+GROUP_COLUMNS = (*VOTE, MAJORITY, GENERATED)
 
 
 def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
@@ -93,7 +93,7 @@ def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
     majorities = [int(info[MAJORITY].item()) or None for info in firsts]
     pair = (torch.cat([sample.info[name] for sample in samples]).numpy() for name in (POSITIVE, NEGATIVE))
     for sample in samples:
-        for name in (*OF_GROUP, PLACE):
+        for name in (*GROUP_COLUMNS, PLACE):
             sample.info.pop(name, None)
     return step_votes(prompts, votes, majorities, *pair)
 
@@ -113,7 +113,7 @@ def take_agent_logs(samples: Sequence[Any]) -> dict[str, float]:
 def _prompt_of(samples: Sequence[Any]) -> str:
     """The prompt of a group. Raises an error unless all of its rollouts share the prompt and were scored."""
     without = sum(not sample.info.keys() >= set(TRAINED_ON) for sample in samples)
-    if without or not samples[0].info.keys() >= set(OF_GROUP):
+    if without or not samples[0].info.keys() >= set(GROUP_COLUMNS):
         raise HookNotActiveError(
             f"{without or len(samples)} of a prompt's {len(samples)} rollouts carry no advantages: the rollout actors "
             "that drew them do not run this project's agent, or run it without the hook."

@@ -14,7 +14,7 @@ Confinement = Literal["bubblewrap", "container"]
 
 SERVER = "restrain_openrlhf.machine.sandbox.server"
 # The files of this package that the server imports. No others are visible inside.
-OURS = ("__init__.py", "errors.py", "machine/__init__.py", "machine/sandbox")
+SERVER_FILES = ("__init__.py", "errors.py", "machine/__init__.py", "machine/sandbox")
 INSIDE = "/inside"
 # A fixed hash seed gives sets the same order in every run.
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
@@ -50,7 +50,7 @@ def _bubblewrap() -> list[str]:
     binds = [word for path in dict.fromkeys(visible) for word in ("--ro-bind-try", path, path)]
     if _interpreter() not in visible:
         binds += ["--ro-bind", os.path.realpath(_interpreter()), _interpreter()]
-    for name in OURS:
+    for name in SERVER_FILES:
         binds += ["--ro-bind", str(package / name), f"{INSIDE}/restrain_openrlhf/{name}"]
     # Each namespace is named, because `--unshare-all` would do without a user namespace if there can be none.
     spaces = [f"--unshare-{name}" for name in ("user", "pid", "net", "ipc", "uts", "cgroup-try")]

@@ -25,7 +25,7 @@ DIGITS = 9
 # The most items of an iterator that are read, because it may have no end.
 ITEMS = 10_000
 # The pickle protocol for copying that also covers slots.
-COPYING = 4
+PICKLE_PROTOCOL = 4
 _DECIMAL = re.compile(r"[+-]?\d{1,300}\.\d{0,300}(?:[eE][+-]?\d{1,3})?")
 
 
@@ -130,7 +130,7 @@ def _copied(value: object) -> list[object]:
     value that cannot be copied.
     """
     reduce = copyreg.dispatch_table.get(type(value))
-    found = reduce(value) if reduce else value.__reduce_ex__(COPYING)
+    found = reduce(value) if reduce else value.__reduce_ex__(PICKLE_PROTOCOL)
     if isinstance(found, str):
         return [found]
     _, arguments, state, *_ = (*found, None)

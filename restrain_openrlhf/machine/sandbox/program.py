@@ -31,7 +31,7 @@ RETURNED, RAISED, OUT_OF_TIME = "=", "!raised", "!time"
 FUNCTIONS, SCRIPT = "program", "__main__"
 TICK_SECONDS = 0.05
 # If so many first calls of a function run out of time, the others are not tried.
-ENDLESS = 3
+MAX_TIMEOUTS = 3
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _calls(job: Job, clock: _Clock) -> Iterator[str]:
     seen: list[str] = []
     for text in job.inputs:
         # Do not wait again and again for a function that does not end.
-        if seen == [OUT_OF_TIME] * ENDLESS:
+        if seen == [OUT_OF_TIME] * MAX_TIMEOUTS:
             yield OUT_OF_TIME
         else:
             seen.append(clock.outcome(lambda text=text: _call(job, space, text), job.call_seconds))  # type: ignore[misc]

@@ -31,7 +31,7 @@ def readable_libraries() -> int | None:
         if os.path.exists(path):
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
             may = READ_FILE | READ_DIR if os.path.isdir(path) else READ_FILE
-            _done(LIBC.syscall(ADD_RULE, rules, PATH_BENEATH, RULE.pack(may, place), 0))
+            _checked(LIBC.syscall(ADD_RULE, rules, PATH_BENEATH, RULE.pack(may, place), 0))
             os.close(place)
     return rules
 
@@ -39,10 +39,10 @@ def readable_libraries() -> int | None:
 def read_no_others(rules: int | None) -> None:
     """Apply the rules to this process for the rest of its life. PR_SET_NO_NEW_PRIVS must have been set before."""
     if rules is not None:
-        _done(LIBC.syscall(RESTRICT_SELF, rules, 0))
+        _checked(LIBC.syscall(RESTRICT_SELF, rules, 0))
         os.close(rules)
 
 
-def _done(result: int) -> None:
+def _checked(result: int) -> None:
     if result:
         raise OSError(ctypes.get_errno(), "the kernel rejects a Landlock rule")

@@ -23,13 +23,15 @@ from restrain_openrlhf.scoring.wire import RewardReplies, RewardReply, RewardReq
 LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.PENALIZED)
 NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
 
-LABELLED = (
+LABELS_REFUSED = (
     "The row has a label, and the service is not told what to do with it. If this is training, set "
     "service.labelled_rows: vote, which ignores labels. This service does not grade evaluation: leave eval.dataset "
     "out and use `restrain eval`, or train with the agent, which grades evaluation by its labels "
     "(docs/journeys/integration.md)."
 )
-IGNORED = "Rows have a label, which is ignored: they vote (service.labelled_rows: vote). Nothing is graded by gold."
+LABELS_IGNORED = (
+    "Rows have a label, which is ignored: they vote (service.labelled_rows: vote). Nothing is graded by gold."
+)
 
 
 @dataclass
@@ -85,9 +87,9 @@ class GetReward:
         if not self.has_warned:
             self.has_warned = True
             # OpenRLHF's client does not log a refusal, so the service does.
-            log("labels", logging.WARNING, detail=LABELLED if is_refused else IGNORED)
+            log("labels", logging.WARNING, detail=LABELS_REFUSED if is_refused else LABELS_IGNORED)
         if is_refused:
-            raise RefusedError(409, LABELLED)
+            raise RefusedError(409, LABELS_REFUSED)
 
     def _read(self, query: str, prompt: str) -> Response:
         return read_response(query, prompt, self.ends, self.scorer.kind, self.scorer.row_of(prompt))

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from restrain_openrlhf.commands.integrate.changes import CommandReview
-from restrain_openrlhf.commands.integrate.command import SEEN
+from restrain_openrlhf.commands.integrate.command import SIGNS_OF_LIFE
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.config.checks import CHECKS, refuse_settings
 from restrain_openrlhf.config.checks.contradictions import refused_if
@@ -121,7 +121,7 @@ def test_only_what_changes_is_in_the_diff(script):
 
 
 def test_the_metrics_that_are_named_are_logged():
-    named = re.findall(r"restrain/(\w+)", SEEN)
+    named = re.findall(r"restrain/(\w+)", SIGNS_OF_LIFE)
     assert named == ["majority_share_mean", "voters"]
     # Of the agent alone, as tests/e2e/test_agent.py reads it in the host's own log.
     assert f'"restrain/{named[1]}"' in (ROOT / "restrain_openrlhf/hook/rollout/group_columns.py").read_text()
