@@ -55,17 +55,10 @@ def show(
 ) -> None:
     """Print the whole method and the exact OpenRLHF command, or, with --memory, its GPU memory. Starts nothing."""
     from restrain_openrlhf.config.checks import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.config.host_flags import (  # noqa: PLC0415
-        host_flags,
-        is_installed,
-        parse,
-        to_arguments,
-    )
+    from restrain_openrlhf.config.host_flags import host_flags, is_installed, parse, to_arguments  # noqa: PLC0415
     from restrain_openrlhf.config.this_machine import on_this_machine  # noqa: PLC0415
-    from restrain_openrlhf.hook.launch.train import command  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
-    from restrain_openrlhf.machine.host_releases import NEWEST, check_version  # noqa: PLC0415
-    from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
+    from restrain_openrlhf.machine.host_releases import check_version  # noqa: PLC0415
 
     if not memory and (gpu_memory is not None or model_config is not None):
         raise ConfigError("--gpu-memory and --model-config work only with --memory. Add it.")
@@ -77,9 +70,18 @@ def show(
     refuse_settings(resolved, flags)
     if memory:
         typer.echo(_memory(flags, gpu_memory, model_config))
-        return
-    typer.echo(_method_block(resolved))
-    typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))
+    else:
+        _print_command(resolved, words)
+
+
+def _print_command(config: RunConfig, words: list[str]) -> None:
+    from restrain_openrlhf.config.host_flags import is_installed  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.hook.launch.train import command  # noqa: PLC0415
+    from restrain_openrlhf.machine.host_releases import NEWEST  # noqa: PLC0415
+    from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
+
+    typer.echo(_method_block(config))
+    typer.echo(shlex.join(command(RunFolder(config.run_dir), words)).replace(" --", " \\\n  --"))
     if not is_installed():
         record = f"the flags were checked against the record of {NEWEST.version}"
         typer.echo(f"OpenRLHF is not installed: {record}.", err=True)

@@ -58,12 +58,7 @@ def plan(flags: Flags, shape: NodeShape) -> Layout:
     Raises ConfigError if a part of the layout does not fit on a node, GPUs would be idle, or there are too few
     nodes.
     """
-    for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):
-        if (flags[name] or 0) > shape.gpus_per_node:
-            raise ConfigError(
-                f"{name} is {flags[name]}, which is more than the GPUs of a node ({shape.gpus_per_node}). Lower it, or "
-                "choose larger nodes."
-            )
+    _refuse_larger_than_a_node(flags, shape.gpus_per_node)
     needed = GpuLayout.of(flags).needed
     layout = Layout(-(-needed // shape.gpus_per_node), min(needed, shape.gpus_per_node))
     if layout.nodes > 1 and needed % shape.gpus_per_node:
@@ -84,6 +79,15 @@ def plan(flags: Flags, shape: NodeShape) -> Layout:
             f"{CONTROLLER_CPUS} for OpenRLHF's controllers. Give the nodes more CPUs."
         )
     return layout
+
+
+def _refuse_larger_than_a_node(flags: Flags, gpus_per_node: int) -> None:
+    for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):
+        if (flags[name] or 0) > gpus_per_node:
+            raise ConfigError(
+                f"{name} is {flags[name]}, which is more than the GPUs of a node ({gpus_per_node}). Lower it, or "
+                "choose larger nodes."
+            )
 
 
 def run_name(text: str) -> str:

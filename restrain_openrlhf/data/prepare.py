@@ -48,6 +48,11 @@ class CopyCheck(BaseModel):
     known_count: int | None
     known_digest: str | None
 
+    @classmethod
+    def of(cls, entry: TrainingSet, count: int, digest: str) -> Self:
+        """A copy of a training set, beside the known copy of that set."""
+        return cls(count=count, digest=digest, known_count=entry.count, known_digest=entry.digest)
+
     @property
     def is_another(self) -> bool:
         return self.known_digest not in (None, self.digest)
@@ -85,6 +90,11 @@ class Prepared(BaseModel):
     dropped_duplicates: int
     dropped_held_out: int = 0
 
+    def write_description(self) -> None:
+        """Write this description beside the prompts."""
+        with whole_file(self.prompts.with_name(f"{self.prompts.stem}.about.json")) as file:
+            file.write(self.model_dump_json(indent=2) + "\n")
+
 
 def prepare(
     entry: TrainingSet,
@@ -106,11 +116,8 @@ def prepare(
     """
     read = partial(each_entry, entry, source)
     rows = Columns.of(read(), held_out)
-    if entry.count not in (None, len(rows)) and not any_count:
-        raise DataError(
-            f"{entry.name}: has {len(rows):,} rows, but the known set has {entry.count:,}. Give the whole set, or "
-            "allow another count with --any-count."
-        )
+    if not any_count:
+        _refuse_another_count(entry, len(rows))
     repeated = rows.prompts.alike()
     whole = np.setdiff1d(np.arange(len(rows)), [place for group in repeated for place in group[1:]])
     apart = whole[~rows.is_held_out[whole]]
@@ -125,19 +132,20 @@ def prepare(
         gold=_write(entry, read, rows, kept, out, supervised),
         count=len(kept),
         digest=rows.prompts.of_set(kept),
-        whole_set=CopyCheck(
-            count=len(apart),
-            digest=rows.prompts.of_set(apart),
-            known_count=entry.count,
-            known_digest=entry.digest,
-        ),
+        whole_set=CopyCheck.of(entry, len(apart), rows.prompts.of_set(apart)),
         dropped_duplicates=len(rows) - len(whole),
         dropped_held_out=len(whole) - len(apart),
     )
-    about = out.with_name(f"{out.stem}.about.json")
-    with whole_file(about) as file:
-        file.write(prepared.model_dump_json(indent=2) + "\n")
+    prepared.write_description()
     return prepared
+
+
+def _refuse_another_count(entry: TrainingSet, count: int) -> None:
+    if entry.count not in (None, count):
+        raise DataError(
+            f"{entry.name}: has {count:,} rows, but the known set has {entry.count:,}. Give the whole set, or allow "
+            "another count with --any-count."
+        )
 
 
 @dataclass(frozen=True)

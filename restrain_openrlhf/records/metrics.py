@@ -24,6 +24,8 @@ TRAINED_PER_SECOND = "restrain/trained_tokens_per_second"
 GRADIENT_NORM = "actor_grad_norm"
 # How far vLLM's log-probabilities are from the policy's, as a share of their mean size.
 GAP = "restrain/logprob_gap_relative"
+# The share of the policy's update that vLLM has.
+UPDATE_ARRIVED = "restrain/update_arrived"
 # Seconds of a whole step, without evaluations and checkpoints.
 STEP_SECONDS = "timing/step_total"
 # How many of a step's numbers are not finite: 0 in a healthy run.

@@ -41,6 +41,13 @@ class NeededReference(BaseModel):
 
 def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
     """Raises ReferencePassError naming the first difference: model, template, agent, rollouts per prompt, sampling."""
+    _refuse_other_source(reference, needed)
+    _refuse_other_n(reference, needed.n)
+    _refuse_other_sampling(reference, needed)
+
+
+def _refuse_other_source(reference: Reference, needed: NeededReference) -> None:
+    """Raises ReferencePassError if another model, template or agent drew the rollouts."""
     made = reference.provenance
     for name, found, wanted, why in (
         ("model", made.model_fingerprint, needed.model_fingerprint, f"it was made with {made.model!r}"),
@@ -57,14 +64,21 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
             f"{needed.agent or 'a single turn'}, so that the votes are about other answers. {_REMEDY} and the run's "
             "`agent:` (--agent)."
         )
-    if needed.n not in (None, made.n):
+
+
+def _refuse_other_n(reference: Reference, n: int | None) -> None:
+    made = reference.provenance.n
+    if n not in (None, made):
         raise ReferencePassError(
-            f"{reference.path} has {made.n} rollouts per prompt, but the run needs {needed.n} (reference_n; if that "
-            "is not set, as many as in training). Sample another file, keep the first rollouts of a larger one with "
-            f"`restrain data subset-reference`, or set reference_n: {made.n} to use this number."
+            f"{reference.path} has {made} rollouts per prompt, but the run needs {n} (reference_n; if that is not "
+            "set, as many as in training). Sample another file, keep the first rollouts of a larger one with "
+            f"`restrain data subset-reference`, or set reference_n: {made} to use this number."
         )
+
+
+def _refuse_other_sampling(reference: Reference, needed: NeededReference) -> None:
     for name in SAMPLING:
-        drawn, draws = getattr(made, name), getattr(needed, name)
+        drawn, draws = getattr(reference.provenance, name), getattr(needed, name)
         if draws not in (None, drawn):
             raise ReferencePassError(
                 f"{reference.path} was sampled with {name} {drawn}, but this run draws with {draws}, so that the "

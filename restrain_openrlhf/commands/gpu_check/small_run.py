@@ -24,7 +24,7 @@ from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.metrics import KL, StepRow, read_steps
+from restrain_openrlhf.records.metrics import GAP, KL, UPDATE_ARRIVED, StepRow, read_steps
 
 # The run is killed after the step that follows a checkpoint, and then takes two more steps.
 STEPS, SAVED, KILLED_AFTER = 5, 2, 3
@@ -45,7 +45,6 @@ ADAPTER = ("ds.lora.rank", "ds.lora.alpha", "ds.lora.dropout", "ds.lora.target_m
 # With this rate, an adapter of a usual size moves the policy about as far as all weights do with LEARNING_RATE.
 ADAPTERS_LEARNING_RATE = 2e-3
 
-GAP = "restrain/logprob_gap_relative"
 # Rounding in bf16 gives a relative gap of 0.01 to 0.035.
 GAP_LIMIT = 0.1
 PROB_ERROR = "restrain/token_mult_prob_error"
@@ -54,7 +53,6 @@ PROB_ERROR_LIMIT = 1.1
 # The least KL to the base model, in nats per token, at which missing weights show: rollouts of the demo's model had a
 # relative gap of 0.3 to a policy at KL 0.003, of 1.1 at 0.04, and of 7 at 0.4. Five steps gave a KL of 0.013 to 0.98.
 LEAST_KL = 0.003
-ARRIVED = "restrain/update_arrived"
 # The least share of the policy's move that must arrive. For a move of twice the rounding, the measured share is off by
 # at most an eighth.
 LEAST_ARRIVED = 0.8
@@ -151,7 +149,7 @@ def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
     kl, worst, error = max(row.numbers.get(KL, 0.0) for row in rows), max(gaps), max(errors)
     if kl < LEAST_KL:
         return failed(name, f"the policy did not move (KL {kl:.1e}), so that the gaps show nothing", gap=worst, kl=kl)
-    shares = [share for row in rows if (share := row.numbers.get(ARRIVED)) is not None]
+    shares = [share for row in rows if (share := row.numbers.get(UPDATE_ARRIVED)) is not None]
     arrived = {"arrived": min(shares)} if shares else {}
     part = (
         f"{min(shares):.0%} of its update (at least {LEAST_ARRIVED:.0%})" if shares else "an update too small to tell"

@@ -177,6 +177,6 @@ def _refuse_launcher(before: list[str], where: str) -> None:
     for launcher in _LAUNCHERS:
         if any(word.rpartition("/")[2] == launcher for word in before):
             raise ConfigError(
-                f"{where}: {launcher} would start {HOST_MODULE} once per GPU, but {HOST_MODULE} starts Ray, which uses all "
-                f"GPUs itself. Start it with `python -m {HOST_MODULE}`."
+                f"{where}: {launcher} would start {HOST_MODULE} once per GPU, but {HOST_MODULE} starts Ray, which uses "
+                f"all GPUs itself. Start it with `python -m {HOST_MODULE}`."
             )

@@ -53,7 +53,8 @@ def view(
 
 
 def _export(found: "Material", out: Path, max_mb: int) -> None:
-    from restrain_openrlhf.commands.view.export import MIB, export  # noqa: PLC0415
+    from restrain_openrlhf.commands.view.export import export  # noqa: PLC0415
+    from restrain_openrlhf.config.blocks import MIB  # noqa: PLC0415
 
     groups, with_responses, damaged = export(found, out, max_mb)
     console = Console(soft_wrap=True, highlight=False)

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from restrain_openrlhf.commands.view.html import as_json, whole_page
 from restrain_openrlhf.commands.view.source import Material, read_or_note
 from restrain_openrlhf.commands.view.summary import Step, Summaries, details
+from restrain_openrlhf.config.blocks import MIB
 from restrain_openrlhf.data.outputs import whole_file
-
-MIB = 1 << 20
 
 
 @dataclass

@@ -17,7 +17,15 @@ from matplotlib.figure import Figure
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import SizeRow
 from restrain_openrlhf.evaluation.figures.page import save_figures
-from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, each_step
+from restrain_openrlhf.records.metrics import (
+    ENTROPY,
+    GENERATED_PER_SECOND,
+    KL,
+    LOSS,
+    TRAINED_PER_SECOND,
+    StepRow,
+    each_step,
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,8 @@ SPEED = (
     Panel("log-probabilities, seconds", number("timing/make_experience")),
     Panel("training, seconds", number("timing/ppo_train")),
     Panel("weight sync, seconds", number("timing/broadcast")),
-    Panel("generated tokens per second", number("restrain/generated_tokens_per_second")),
-    Panel("trained tokens per second", number("restrain/trained_tokens_per_second")),
+    Panel("generated tokens per second", number(GENERATED_PER_SECOND)),
+    Panel("trained tokens per second", number(TRAINED_PER_SECOND)),
 )
 ALL = (*TRAINING, *VOTES, *SPEED)
 

@@ -8,12 +8,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Self
 
+from restrain_openrlhf.config.memory import GIB
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import CheckpointError
 from restrain_openrlhf.hook.fixes import lora
 from restrain_openrlhf.records.contents import ACTOR, LATEST
 
-GIBIBYTE = 2**30
 # The suffix of a model's folder while it is written; the folder of a whole model never has it.
 PARTIAL = ".partial"
 BEST = "best"
@@ -110,7 +110,7 @@ def delete_surplus(strategy: Any, saving: Saving) -> None:
             shutil.rmtree(path)
         best = []
     most = saving.max_num - (not new.name.startswith(BEST))
-    while regular and (len(regular) > most or _bytes([*regular, *best]) > saving.max_mem * GIBIBYTE):
+    while regular and (len(regular) > most or _bytes([*regular, *best]) > saving.max_mem * GIB):
         shutil.rmtree(regular.pop(0))
 
 

@@ -79,28 +79,17 @@ class RunInputs:
         """
         if config.keeps_rollouts:
             arrow()
-        n, new_tokens = flags["rollout.n_samples_per_prompt"], flags["rollout.max_new_tokens"]
-        drawn = NeededReference(
-            n=n,
-            temperature=flags["rollout.temperature"],
-            top_p=flags["rollout.top_p"],
-            max_new_tokens=new_tokens or flags["data.max_len"],
-            agent=config.agent_identity,
-        )
         method = build(config.method)
         return cls(
             model=flags["actor.model_name_or_path"],
             source=prompt_source(flags),
             # Without rollout.max_new_tokens the host reserves one token for the response (utils/agent.py).
-            room=Sampling(max_len=flags["data.max_len"], max_new_tokens=new_tokens or 1),
+            room=Sampling(max_len=flags["data.max_len"], max_new_tokens=flags["rollout.max_new_tokens"] or 1),
             kind=config.answers,
             method=method,
-            n=n,
+            n=flags["rollout.n_samples_per_prompt"],
             reference=config.reference,
-            # If the method does not read the reference, only its model, template and agent must be those of the run.
-            needed=drawn.by(config.reference_n, config.reference_sampling)
-            if method.needs_reference
-            else NeededReference(agent=drawn.agent),
+            needed=_needed_reference(config, flags, method),
             agent=config.agent,
             service=_service(config),
             reads_answers=config.service is None or bool(flags["eval.dataset"]),
@@ -146,6 +135,20 @@ class RunInputs:
             refuse_lost_mark(prompts[0].text, tokenizer)
         refuse_long_prompts(prompts, tokenizer, self.room)
         return LoadedPrompts(fingerprint, template_identity(self.source, tokenizer), prompts)
+
+
+def _needed_reference(config: HookConfig, flags: dict[str, Any], method: Method) -> NeededReference:
+    """How the reference must have been drawn; only by which agent if the method does not read its votes."""
+    if not method.needs_reference:
+        return NeededReference(agent=config.agent_identity)
+    drawn = NeededReference(
+        n=flags["rollout.n_samples_per_prompt"],
+        temperature=flags["rollout.temperature"],
+        top_p=flags["rollout.top_p"],
+        max_new_tokens=flags["rollout.max_new_tokens"] or flags["data.max_len"],
+        agent=config.agent_identity,
+    )
+    return drawn.by(config.reference_n, config.reference_sampling)
 
 
 def _service(config: HookConfig) -> "ScoreService | None":

@@ -20,9 +20,8 @@ from restrain_openrlhf.hook.policy.rollout_gap import (
     update_arrived,
 )
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup, take_agent_logs, take_scored, take_votes, unread
+from restrain_openrlhf.records.metrics import UPDATE_ARRIVED
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
-
-UPDATE_ARRIVED = "restrain/update_arrived"
 
 
 @dataclass(frozen=True)
@@ -64,20 +63,14 @@ def make_experience_batch(
     """
     samples = args[0] if args else kwargs["rollout_samples"]
     n = maker.args.rollout.n_samples_per_prompt
-    votes, scored = take_votes(samples, n), take_scored(samples, n)
-    agent, before = take_agent_logs(samples), LAST_STEP.get(maker)
+    votes, scored, agent = take_votes(samples, n), take_scored(samples, n), take_agent_logs(samples)
     experiences = wrapped(*args, **kwargs)
-    tokens = TokenLogProbs.of(experiences)
+    tokens, before = TokenLogProbs.of(experiences), LAST_STEP.get(maker)
     rounding = min(before.rounding if before is not None else math.inf, rounding_of(tokens))
     gap = logprob_gap(tokens)
     # By design, the asynchronous trainer's rollouts may come from earlier weights.
-    is_of_now = not maker.args.train.async_enable
-    kind = config_here().answers
-    # Only where rollouts are kept does the warning have examples.
-    warnings = {
-        "answers": missing_warning(votes.missing_share_of_voters, unread(scored), "this step's rollouts", kind),
-        "mismatch": mismatch_warning(gap) if is_of_now else None,
-    }
+    same_weights = not maker.args.train.async_enable
+    warnings = _warnings(votes, scored, gap if same_weights else None)
     LAST_STEP[maker] = StepRecord(
         votes=votes,
         scored=scored,
@@ -88,12 +81,21 @@ def make_experience_batch(
         warned=warn_once(warnings, before.warned if before is not None else frozenset()),
         agent=agent,
     )
-    if is_of_now:
+    if same_weights:
         refuse_mismatch(gap, config_here().logprob_gap_limit)
     for experience in experiences:
         # Only a critic reads returns (trainer/ray/ppo_critic.py), and with group_norm there is none.
         experience.advantages = experience.returns = None
     return experiences
+
+
+def _warnings(votes: StepVotes, scored: Sequence[ScoredGroup], gap: LogProbGap | None) -> Mapping[str, str | None]:
+    """What is wrong with the step, by the names of warnings. Only where rollouts are kept are there examples."""
+    rollouts, kind = "this step's rollouts", config_here().answers
+    return {
+        "answers": missing_warning(votes.missing_share_of_voters, unread(scored), rollouts, kind),
+        "mismatch": None if gap is None else mismatch_warning(gap),
+    }
 
 
 def warn_once(warnings: Mapping[str, str | None], warned: frozenset[str]) -> frozenset[str]:
