@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from restrain_openrlhf.commands.gpu_check.gradient import (
     BETA,
     CLIP,
+    GROUP_SIZE,
     GROUPS,
     PROMPT_TOKENS,
     PROMPT_WEIGHTS,
     RESPONSE_TOKENS,
-    N,
 )
 
 
@@ -45,8 +45,8 @@ def host_trainer(model, flags):
 
     every = {
         "rollout.batch_size": len(GROUPS),
-        "rollout.n_samples_per_prompt": N,
-        "train.batch_size": N * len(GROUPS),
+        "rollout.n_samples_per_prompt": GROUP_SIZE,
+        "train.batch_size": GROUP_SIZE * len(GROUPS),
         "algo.advantage.estimator": "group_norm",
         "algo.kl.use_loss": True,
         "algo.kl.estimator": "k3",
@@ -86,7 +86,7 @@ def make_case(torch, actor):
     from restrain_openrlhf.scoring import GroupScorer, score_whole_group
     from restrain_openrlhf.scoring.wire import GroupRequest
 
-    rollouts, length = N * len(GROUPS), PROMPT_TOKENS + RESPONSE_TOKENS
+    rollouts, length = GROUP_SIZE * len(GROUPS), PROMPT_TOKENS + RESPONSE_TOKENS
     generator = torch.Generator().manual_seed(1)
     # Drawn on the CPU, so that the case is the same one everywhere; the host's kernels want it where the model is.
     device = torch.cuda.current_device()
@@ -126,7 +126,7 @@ def label_terms():
 
     for classes in GROUPS:
         counts = [sum(label == j for label in classes) for j in range(max(c for c in classes if c is not None) + 1)]
-        yield from ((row, soft_weights(counts, N, 0.5, 1.0)) for row in advantages_by_label(classes))
+        yield from ((row, soft_weights(counts, GROUP_SIZE, 0.5, 1.0)) for row in advantages_by_label(classes))
 
 
 def clipped(torch, ratio, advantage):

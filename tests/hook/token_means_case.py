@@ -18,9 +18,9 @@ from restrain_openrlhf.method import parse_settings
 from tests.hook.small_step import (
     BETA,
     CLIP,
+    GROUP_SIZE,
     GROUPS,
     PROMPT_WEIGHTS,
-    N,
     host_trainer,
     make_case,
     plain_policy,
@@ -28,7 +28,7 @@ from tests.hook.small_step import (
     weigh_labels,
 )
 
-ROLLOUTS = N * len(GROUPS)
+ROLLOUTS = GROUP_SIZE * len(GROUPS)
 DYNAMIC = {"train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": 24, "train.micro_batch_size": 1}
 PACKED = {"ds.packing_samples": True}
 SEQUENCES = {"actor.loss_agg_mode": "seq-mean-token-mean"}
@@ -99,7 +99,7 @@ def expected(torch, case) -> dict[str, float]:
     entropy = torch.distributions.Categorical(logits=logits).entropy()
     difference = (case.base - log_probs).double()
     ratio = (log_probs - case.old).exp()
-    weights = torch.tensor(PROMPT_WEIGHTS).repeat_interleave(N)[:, None]
+    weights = torch.tensor(PROMPT_WEIGHTS).repeat_interleave(GROUP_SIZE)[:, None]
     loss = weights * weigh_labels(torch, ratio)
     used = clipped_under_a_pair(torch, case, ratio)
 

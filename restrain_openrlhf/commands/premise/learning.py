@@ -3,7 +3,7 @@
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, sqrt
 
@@ -12,7 +12,7 @@ import numpy as np
 from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError
 from restrain_openrlhf.evaluation.estimators import Z
-from restrain_openrlhf.method import METHODS, Method, build, parse_settings
+from restrain_openrlhf.method import METHODS, GroupScore, Method, build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.scoring import score_group
@@ -88,42 +88,64 @@ def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) 
     Raises GroupError if the method draws its groups in another way, and DataError if it trains on none of these
     prompts.
     """
-    squares: dict[int, float] = defaultdict(float)
-    penalized = array("d")
-    # Squared advantage of the prompts whose gold is known, by whether their majority is right.
-    on_right, on_wrong = array("d"), array("d")
-    prompts, rollouts = 0, 0
-    size, to_shared, size_with_gold, to_right = 0.0, 0.0, 0.0, 0.0
+    sums = _Sums()
     for each in _trained_on(method, frozen):
         row = each.row
         score = score_group(method, each.group, row, each.gold, str(row.id), None, frozen.kind, row.row)
-        net = score.pair.net
-        square, absolute = float(np.sum(net**2)), float(np.abs(net).sum())
-        prompts, rollouts, size = prompts + 1, rollouts + net.size, size + absolute
-        squares[row.majority_count] += square
-        to_shared += _push(net, [key == shared for key in each.keys])
-        if each.grades is not None:
-            size_with_gold, to_right = size_with_gold + absolute, to_right + _push(net, each.grades.correct)
-        if score.penalized:
-            penalized.append(square)
-        elif each.grades is not None:
-            (on_right if each.majority_is_right else on_wrong).append(square)
-    if not prompts:
+        sums.add(each, score, shared)
+    if not sums.prompts:
         raise DataError("It trains on none of these prompts: it reads gold, or selects by a share that none reaches.")
-    total = sum(squares.values())
-    in_bins = [sum(squares[at] for at in range(each.low, each.high + 1)) for each in quarters(frozen.n)]
+    total = sum(sums.squares.values())
+    in_bins = [sum(sums.squares[at] for at in range(each.low, each.high + 1)) for each in quarters(frozen.n)]
     return Learning(
         name=name,
-        prompts=prompts,
-        prompts_penalized=len(penalized) / prompts,
-        mean_advantage=size / rollouts,
+        prompts=sums.prompts,
+        prompts_penalized=len(sums.penalized) / sums.prompts,
+        mean_advantage=sums.size / sums.rollouts,
         by_size=tuple(part / total if total else 0.0 for part in in_bins),
-        penalized=sum(penalized) / total if total else 0.0,
-        shared_push=to_shared / size if shared is not None and size else None,
-        right_push=to_right / size_with_gold if size_with_gold else None,
-        on_wrong=_ratio(on_wrong, on_right),
+        penalized=sum(sums.penalized) / total if total else 0.0,
+        shared_push=sums.to_shared / sums.size if shared is not None and sums.size else None,
+        right_push=sums.to_right / sums.size_with_gold if sums.size_with_gold else None,
+        on_wrong=_ratio(sums.on_wrong, sums.on_right),
         reads_gold=method.reads_gold,
     )
+
+
+@dataclass
+class _Sums:
+    """What is added up over the groups of one method: |A| as `size`, A² by the majority's size as `squares`, pushes.
+
+    `penalized` has the A² of each penalised group, `on_right` and `on_wrong` those of the others whose gold is known,
+    by whether their majority is right.
+    """
+
+    prompts: int = 0
+    rollouts: int = 0
+    size: float = 0.0
+    to_shared: float = 0.0
+    size_with_gold: float = 0.0
+    to_right: float = 0.0
+    squares: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    penalized: "array[float]" = field(default_factory=lambda: array("d"))
+    on_right: "array[float]" = field(default_factory=lambda: array("d"))
+    on_wrong: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def add(self, group: FrozenGroup, score: GroupScore, shared: str | None) -> None:
+        """Add a scored group; `shared` is the key of the most common answer."""
+        net = score.pair.net
+        square, size = float(np.sum(net**2)), float(np.abs(net).sum())
+        self.prompts += 1
+        self.rollouts += net.size
+        self.size += size
+        self.squares[group.row.majority_count] += square
+        self.to_shared += _push(net, [key == shared for key in group.keys])
+        if group.grades is not None:
+            self.size_with_gold += size
+            self.to_right += _push(net, group.grades.correct)
+        if score.penalized:
+            self.penalized.append(square)
+        elif group.grades is not None:
+            (self.on_right if group.majority_is_right else self.on_wrong).append(square)
 
 
 def _push(net: Floats, chosen: Sequence[bool]) -> float:

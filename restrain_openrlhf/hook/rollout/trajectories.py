@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from inspect import signature
 from itertools import count
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -238,16 +239,7 @@ def load_executor(agent: Agent) -> Any:
         )
     # Reading the text raises an error that explains a file that cannot be read.
     agent.text  # noqa: B018
-    spec = importlib.util.spec_from_file_location("wrapped_agent", agent.path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"agent: {agent.path} is not a Python file. Name the agent's file, which must end in .py.")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        found = getattr(module, "AgentExecutor", None)
-        executor = found() if isinstance(found, type) and issubclass(found, AgentExecutorBase) else None
-    except Exception as error:
-        raise ConfigError(f"agent: {agent.path} cannot be loaded: {error!r}. Correct the file.") from error
+    executor = _executor_in(agent.path)
     if executor is None:
         raise ConfigError(
             f"agent: {agent.path} has no class AgentExecutor that inherits from "
@@ -255,6 +247,20 @@ def load_executor(agent: Agent) -> Any:
             "that class. Add it."
         )
     return executor
+
+
+def _executor_in(path: Path) -> Any:
+    """The AgentExecutor of a Python file; None if it has no such class."""
+    spec = importlib.util.spec_from_file_location("wrapped_agent", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"agent: {path} is not a Python file. Name the agent's file, which must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        found = getattr(module, "AgentExecutor", None)
+        return found() if isinstance(found, type) and issubclass(found, AgentExecutorBase) else None
+    except Exception as error:
+        raise ConfigError(f"agent: {path} cannot be loaded: {error!r}. Correct the file.") from error
 
 
 def _number(name: str, value: Any) -> float:
