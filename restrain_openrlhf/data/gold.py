@@ -1,13 +1,15 @@
 """Gold answers, which are kept in a file apart from the prompts, and found by a problem's text, hash or id."""
 
+import math
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
@@ -74,13 +76,20 @@ def write_separated(out: Path, prompts: Iterable[PromptOnly], gold: Iterable[Gol
     return sidecar if gold is not None else None
 
 
+def an_answer(value: object) -> object:
+    """The value of a gold answer as it is. Raises ValueError for NaN and infinities, which graders would call wrong."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no answer. Leave the answer out if it is not known")
+    return value
+
+
 class _Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
     prompt_hash: str | None = None
     problem: str | None = None
     id: str | None = None
-    answer: str
+    answer: Annotated[str, BeforeValidator(an_answer)]
 
 
 @dataclass(frozen=True)

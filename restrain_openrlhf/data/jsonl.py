@@ -5,6 +5,7 @@ Files are JSON Lines, or Parquet if their name ends in .parquet.
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -39,6 +40,8 @@ IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
 TAIL_BYTES = 1 << 16
 # Rows of a Parquet file that are in memory at a time.
 BATCH_ROWS = 1024
+# The escape of one half of a character beyond the first 65,536. Whole ones match too, so a match is looked at again.
+HALF_A_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
@@ -58,7 +61,7 @@ def each_numbered_row(path: Path, row_type: type[Row]) -> Iterator[tuple[int, Ro
     """The rows of `each_row` with their line numbers, for errors that concern several rows."""
     if is_parquet(path):
         rows = enumerate(_each_parquet_row(path), start=1)
-        return ((number, _validated(path, number, row, row_type)) for number, row in rows)
+        return ((number, validated(path, number, row, row_type)) for number, row in rows)
     return ((line.number, parse(path, line, row_type)) for line in each_line(path))
 
 
@@ -68,24 +71,33 @@ def is_parquet(path: Path) -> bool:
 
 def at(path: Path, number: int) -> str:
     """The name of a row in errors."""
-    what = {".parquet": "row", ".csv": "group"}.get(path.suffix.lower(), "line")
-    return f"{path}, {what} {number}"
+    return f"{path}, {unit(path)} {number}"
+
+
+def unit(path: Path) -> str:
+    """What errors call a row of this file. Rows of CSV that belong together are a group."""
+    return {".parquet": "row", ".csv": "group"}.get(path.suffix.lower(), "line")
 
 
 def each_identified_row(path: Path, row_type: type[IdentifiedRow]) -> Iterator[tuple[int, IdentifiedRow]]:
-    """The rows of `each_numbered_row`, checked: no two rows have one id, and no text has a NUL character.
+    """The rows of `each_numbered_row`, checked as in `identified`."""
+    return identified(path, each_numbered_row(path, row_type))
+
+
+def identified(path: Path, rows: Iterable[tuple[int, IdentifiedRow]]) -> Iterator[tuple[int, IdentifiedRow]]:
+    """The numbered rows of a file, checked: no two rows have one id, and no text has a NUL character.
 
     Ids are compared as text, because results name rows by text. Raises DataError naming the lines.
     """
     first: dict[str, int] = {}
-    for number, row in each_numbered_row(path, row_type):
+    for number, row in rows:
         where = _nul(row.model_dump(mode="json"))
         if where:
             raise DataError(f"{at(path, number)}: {where} has a NUL character. Remove it, or the row.")
         if first.setdefault(str(row.id), number) != number:
             raise DataError(
-                f"{path}: {'rows' if is_parquet(path) else 'lines'} {first[str(row.id)]} and {number} have the same id "
-                f"{str(row.id)!r}. Give each its own."
+                f"{path}: {unit(path)}s {first[str(row.id)]} and {number} have the same id {str(row.id)!r}. Give each "
+                "its own."
             )
         yield number, row
 
@@ -139,17 +151,36 @@ def parse(path: Path, line: Line, row_type: type[Row]) -> Row:
         row = json.loads(line.text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{path}, line {line.number}: not valid JSON ({error}). Fix or remove the line.") from None
-    return _validated(path, line.number, row, row_type)
+    if HALF_A_CHARACTER.search(line.text) and not _is_text(row):
+        raise DataError(
+            f"{path}, line {line.number}: has half of a character (a lone surrogate such as \\ud83d), which UTF-8 "
+            "cannot hold. Remove it, or the line."
+        )
+    return validated(path, line.number, row, row_type)
 
 
-def _validated(path: Path, number: int, row: object, row_type: type[Row]) -> Row:
+def _is_text(row: object) -> bool:
+    """Whether UTF-8 can hold every text in a row. It cannot if an emoji's two escapes were cut apart."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def validated(path: Path, number: int, row: object, row_type: type[Row]) -> Row:
+    """The row with that number as `row_type`. Raises DataError naming file, row and field."""
+    if not isinstance(row, dict):
+        raise DataError(
+            f"{at(path, number)}: is no object, but {type(row).__name__}. Every {unit(path)} must be one object with "
+            'keys, such as {"problem": "1 + 1"}.'
+        )
     try:
         return row_type.model_validate(row)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the row"
-        what = "row" if is_parquet(path) else "line"
-        raise DataError(f"{at(path, number)}: {key}: {first['msg']}. Fix or remove the {what}.") from None
+        raise DataError(f"{at(path, number)}: {key}: {first['msg']}. Fix or remove the {unit(path)}.") from None
 
 
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:

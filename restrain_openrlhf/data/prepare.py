@@ -279,9 +279,9 @@ def _entry(entry: TrainingSet, number: int, row: Row) -> Entry:
 def _gold(named: str, value: object) -> str | None:
     r"""The answer as text, without a box such as CoT-Self-Instruct's, because graders expect none.
 
-    An empty answer is None. Raises DataError for a list, an object, and NaN.
+    An empty answer is None. Raises DataError for a list, an object, NaN and infinities.
     """
-    if isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
+    if isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
         raise DataError(
             f"{named} is {value!r}, but a single answer, as text or a number, is needed. Correct or remove the row."
         )

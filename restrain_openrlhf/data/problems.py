@@ -231,7 +231,7 @@ def choice_columns(row: Row) -> list[str]:
 
 def answer_text(value: object) -> str:
     """An answer as text; 142.0 becomes 142. Raises DataError if there is no answer, and for several."""
-    if value is None or isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
+    if value is None or isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
         raise DataError(f"its answer is {value!r}; it must be a single answer, as text or a number")
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 

@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -132,6 +133,7 @@ def _from_csv(path: Path) -> Iterator[Row]:
         reader = csv.DictReader(file, strict=True)
         try:
             _refuse_other_separators(path, reader.fieldnames or ())
+            _refuse_columns_twice(path, reader.fieldnames or ())
             for number, row in enumerate(reader, start=1):
                 yield _whole(path, number, row)
         except UnicodeDecodeError as error:
@@ -147,6 +149,12 @@ def _refuse_other_separators(path: Path, header: Sequence[str]) -> None:
                 f"{path}: its cells are separated by {name}, not by commas (the header is {header[0]!r}). Save it "
                 "with commas, or as JSON Lines."
             )
+
+
+def _refuse_columns_twice(path: Path, header: Sequence[str]) -> None:
+    """Of two columns with one name only the last would be read. Columns without a name are read by nobody."""
+    if twice := [name for name, count in Counter(header).items() if name and count > 1]:
+        raise DataError(f"{path}: has the column {twice[0]!r} more than once. Rename or remove the others.")
 
 
 def _whole(path: Path, number: int, row: Row) -> Row:

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, StrictInt, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
-from restrain_openrlhf.data.jsonl import Identified, at, each_identified_row
+from restrain_openrlhf.data.gold import an_answer
+from restrain_openrlhf.data.jsonl import Identified, at, each_identified_row, identified, validated
 from restrain_openrlhf.data.sources import each_row_of
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference import ReferenceRow
@@ -103,7 +104,7 @@ class RolloutsRow(Identified):
 
     problem: str
     responses: tuple[str, ...]
-    answer: str | int | float | None = None
+    answer: Annotated[str | StrictInt | StrictFloat | None, BeforeValidator(an_answer)] = None
     entropies: tuple[float, ...] | None = None
     truncated: tuple[bool, ...] = ()
 
@@ -128,7 +129,8 @@ def numbered_rollouts(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
 
     In a CSV file, neighbouring rows of one problem, with a response each, form a group.
     """
-    return _groups_of_csv(path) if path.suffix.lower() == ".csv" else each_identified_row(path, RolloutsRow)
+    is_csv = path.suffix.lower() == ".csv"
+    return identified(path, _groups_of_csv(path)) if is_csv else each_identified_row(path, RolloutsRow)
 
 
 def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
@@ -153,7 +155,17 @@ def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
         known = {name: text for name, text in every[0].items() if name != "response" and text}
         known |= {"truncated": [row["truncated"] for row in every]} if "truncated" in every[0] else {}
         responses = [cell("response", row) for row in every]
-        yield number, RolloutsRow.model_validate({"id": number, **known, "problem": problem, "responses": responses})
+        row = {"id": number, **known, "problem": problem, "responses": responses}
+        _refuse_two_answers(path, number, every)
+        yield number, validated(path, number, row, RolloutsRow)
+
+
+def _refuse_two_answers(path: Path, number: int, rows: Sequence[Mapping[str, object]]) -> None:
+    if len(answers := list(dict.fromkeys(row.get("answer") for row in rows))) > 1:
+        raise DataError(
+            f"{at(path, number)}: its rows have different answers, {answers[0]!r} and {answers[1]!r}. `answer` is the "
+            "gold answer to the problem: write the same one in each row."
+        )
 
 
 def each_rollouts(path: Path) -> Iterator[RolloutsRow]:

@@ -291,6 +291,31 @@ def test_a_csv_file_without_a_column_is_refused(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("problem,response,truncated\na,1,\n", r"group 1: truncated\.0"),
+        ("problem,response,entropies\na,1,0.5\n", "group 1: entropies"),
+        ("problem,response,answer\na,1,1\nb,1,1\nb,1,2\n", "group 2: its rows have different answers, '1' and '2'"),
+        ("problem,response,answer\na,1,\na,1,2\n", "group 1: its rows have different answers, '' and '2'"),
+        ("id,problem,response\n7,a,1\n7,b,1\n", "groups 1 and 2 have the same id '7'"),
+        ("problem,response,answer,answer\na,1,1,2\n", "the column 'answer' more than once"),
+    ],
+)
+def test_a_csv_file_with_a_bad_group_is_refused(tmp_path, table, message):
+    (tmp_path / "r.csv").write_text(table)
+    with pytest.raises(DataError, match=message):
+        score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl")
+
+
+@pytest.mark.parametrize("answer", ["NaN", "Infinity", "true"])
+def test_what_is_no_answer_is_no_gold(tmp_path, answer):
+    """Every response would be graded wrong against NaN, and right against true if the response is 1."""
+    (tmp_path / "r.jsonl").write_text(f'{{"id": 1, "problem": "p", "responses": ["1"], "answer": {answer}}}\n')
+    with pytest.raises(DataError, match="line 1: answer"):
+        score(tmp_path / "r.jsonl", "--out", tmp_path / "o.jsonl")
+
+
 def test_rows_come_from_standard_input(tmp_path):
     script = "from restrain_openrlhf.commands.main import main\nmain()"
     command = [sys.executable, "-c", script, "score", "-", "--out", str(tmp_path / "o.jsonl")]

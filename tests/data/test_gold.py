@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 
 import pytest
 
@@ -171,6 +172,7 @@ def test_gold_of_more_problems_than_are_asked_for_is_taken_by_text(write_jsonl):
         ([{"id": 1, "answer": "1"}, {"id": "1", "answer": "2"}], "line 2: the id '1' has two answers"),
         ([{"id": 1, "answer": " "}], "line 1: answer is empty"),
         ([{"id": 1, "answer": None}], "line 1: answer"),
+        ([{"id": 1, "answer": math.nan}], "line 1: answer: .*nan is no answer"),
         ([], "has no rows"),
     ],
 )

@@ -30,7 +30,11 @@ def test_round_trip_keeps_order_and_unicode(tmp_path):
         ('{"id": 1}\n{"id": 2\n', "line 2: not valid JSON"),
         ('{"id": 1}\n\n{"id": "x"}\n', "line 3: id"),
         ('{"id": 1, "extra": 2}\n', "line 1: extra"),
-        ("[1]\n", "line 1"),
+        ("[1]\n", "line 1: is no object, but list"),
+        (
+            '{"id": 1, "text": "\\ud83d\\ude00 is whole"}\n{"id": 2, "text": "\\ud83d"}\n',
+            "line 2: has half of a character",
+        ),
         ("[" * 100_000, "line 1: not valid JSON"),
     ],
 )

@@ -94,6 +94,7 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
         ([ROWS[0], {**ROWS[1], "id": "a"}], {}, "row 1 and row 2 have the same id 'a'"),
         ([{"problem": "p", "answer": ["1", "2"]}], {}, r"row 1: 'answer' is \['1', '2'\], but a single answer"),
         ([{"problem": "p", "answer": math.nan}], {}, "row 1: 'answer' is nan, but a single answer"),
+        ([{"problem": "p", "answer": math.inf}], {}, "row 1: 'answer' is inf, but a single answer"),
     ],
 )
 def test_what_is_wrong_is_refused(write_jsonl, tmp_path, rows, checks, message):

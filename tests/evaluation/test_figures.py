@@ -1,25 +1,33 @@
 """Reliability of majorities, and training curves: their numbers worked by hand, their pictures really drawn."""
 
+from array import array
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from matplotlib import image
+from matplotlib import colormaps, image
 
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import reliability
 from restrain_openrlhf.evaluation.figures.curves import (
+    ALL,
     Panel,
     RunCurves,
     distinct_names,
     draw_panels,
     draw_reliability,
     number,
+    save_run_figures,
 )
 from restrain_openrlhf.evaluation.figures.page import save_figures
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.records.metrics import KL
 from tests.test_time.steps import steps
+
+# Of runs of which only the sizes of majorities are looked at.
+NO_CURVES = {panel.title: (array("q"), array("d")) for panel in ALL}
 
 
 def graded(*answers, gold="1"):
@@ -66,6 +74,22 @@ def test_a_step_whose_number_was_not_finite_is_marked_even_where_every_step_is_s
     assert marks == [[2, 4], [1, 2, 3, 4]]
     assert figure.get_supxlabel() == "×: no finite number"
     assert draw_panels([RunCurves.of("whole", steps(4, kl=0.1), panels)], panels * 6).get_supxlabel() == ""
+
+
+def test_majority_sizes_of_all_runs_have_one_scale_of_colours(tmp_path):
+    """All groups of one run are unanimous; the other's are spread evenly over two sizes, and half as bright."""
+    spread = [replace(row, votes={**row.votes, "majority_histogram": [0, 4, 4]}) for row in steps(2)]
+    runs = [
+        replace(RunCurves.of(name, rows, []), curves=NO_CURVES) for name, rows in (("one", steps(2)), ("even", spread))
+    ]
+    *_, one, even = (image.imread(path) for path in save_run_figures(runs, tmp_path))
+    yellow, teal = (np.array(colormaps["viridis"](share)[:3]) for share in (1.0, 0.5))
+
+    def is_drawn(colour, picture):
+        return bool((np.abs(picture[..., :3] - colour).max(axis=-1) < 0.01).mean() > 0.1)
+
+    assert [is_drawn(colour, one) for colour in (yellow, teal)] == [True, False]
+    assert [is_drawn(colour, even) for colour in (yellow, teal)] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,9 @@ def sentence(result: MethodResult) -> str:
     before, after, k = result.before, result.after, result.k
     moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
     text = (
-        f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} to "
-        f"{after.pass_at_1:.1%}; the majority of {k} went from {before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
+        f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} (base "
+        f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{k} went from "
+        f"{before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
     )
     if result.top_answer_share < TEMPLATE_SHARE:
         return text

@@ -157,13 +157,16 @@ def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
         axes.plot(lost, middle, "x", color=line.get_color(), transform=axes.get_xaxis_transform(), markersize=9)
 
 
-def draw_majority_sizes(run: RunCurves) -> Figure:
-    """A figure of the share of groups by the size of their majority (vertical) and the step (horizontal)."""
+def draw_majority_sizes(run: RunCurves, brightest: float) -> Figure:
+    """A figure of the share of groups by the size of their majority (vertical) and the step (horizontal).
+
+    The colours go from 0 to the share `brightest`.
+    """
     shares = np.frombuffer(run.sizes, dtype=np.float32).reshape(len(run.steps), -1)
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     extent = (run.steps[0] - 0.5, run.steps[-1] + 0.5, -0.5, shares.shape[1] - 0.5)
-    image = axes.imshow(shares.T, origin="lower", aspect="auto", extent=extent, cmap="viridis")
+    image = axes.imshow(shares.T, vmin=0, vmax=brightest, origin="lower", aspect="auto", extent=extent)
     axes.set(title=f"{run.name}: size of the majority", xlabel="step", ylabel="voters in the majority")
     figure.colorbar(image, label="share of groups")
     return figure
@@ -172,11 +175,12 @@ def draw_majority_sizes(run: RunCurves) -> Figure:
 def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
     """Write training.png, votes.png, speed.png and one figure of majority sizes per run into `out`.
 
-    Returns the paths.
+    The figures of majority sizes have one scale of colours, so that runs can be compared. Returns the paths.
     """
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
     figures = [(name, partial(draw_panels, runs, of)) for name, of in panels.items()]
-    figures += [(f"majority-{run.name.replace('/', '-')}", partial(draw_majority_sizes, run)) for run in runs]
+    drawn = partial(draw_majority_sizes, brightest=max(max(run.sizes) for run in runs))
+    figures += [(f"majority-{run.name.replace('/', '-')}", partial(drawn, run)) for run in runs]
     paths: list[Path] = []
     for name, draw in figures:
         paths += save_figures({name: draw()}, out)
