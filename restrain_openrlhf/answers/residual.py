@@ -5,6 +5,7 @@ import importlib.util
 import math
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -31,7 +32,11 @@ _REFUSED = re.compile(
 # Bounds of a sum or limit, and arguments of these functions, may contain what is refused elsewhere.
 _INSIDE = re.compile(r"_\{[^{}]*\}|\\(?:max|min|gcd|lcm)\s*\([^()]*\)|\\begin\{vmatrix\}.*?\\end\{vmatrix\}")
 MAX_LENGTH = 160
+# CPU time of one text, so that the same text has the same key on an idle machine and on a busy one.
 DEADLINE_SECONDS = 1.0
+# On a busy machine CPU time passes more slowly than wall time. A text without a key after this much wall time is given
+# up, too.
+PATIENCE_SECONDS = 20.0
 # The time for all answers of one group together.
 GROUP_SECONDS = 5.0
 # After so many deaths in a row, without a text read between them, no single answer is to blame.
@@ -116,14 +121,17 @@ class Residual:
     def _asked(self, worker: WorkerProcess, text: str) -> str | None:
         start = time.monotonic()
         try:
-            key: str | None = worker.ask(text, DEADLINE_SECONDS)
+            key: str | None = worker.ask([text, DEADLINE_SECONDS], PATIENCE_SECONDS)
             self._deaths = 0
             return key
         except TimeoutError:
             self.here.timed_out += 1
         except EOFError:
-            self.here.died += 1
-            self._deaths += 1
+            if worker.process.returncode == -signal.SIGPROF:
+                self.here.timed_out += 1
+            else:
+                self.here.died += 1
+                self._deaths += 1
         finally:
             self.here.seconds_left -= time.monotonic() - start
         if self._deaths >= MOST_DEATHS:
@@ -179,7 +187,7 @@ def _trouble(worker: WorkerProcess) -> str | None:
         hello: dict[str, str] = worker.read(START_SECONDS)
         if "error" in hello:
             return f"cannot import it: {hello['error']}"
-        key = worker.ask(PROBE, START_SECONDS)
+        key = worker.ask([PROBE, START_SECONDS], START_SECONDS)
     except TimeoutError:
         return f"did not start and read {PROBE} within {START_SECONDS:.0f} s"
     except EOFError as end:

@@ -1,11 +1,13 @@
 """The process behind residual.py: reads LaTeX with latex2sympy2 and answers with keys, one JSON line each.
 
-It is the script of a WorkerProcess (machine/worker_process.py). Its arguments are the folder of this package, a folder
-to search first for other packages, and folders to search last.
+A question is a text and the CPU seconds that it may take. This is the script of a WorkerProcess
+(machine/worker_process.py). Its arguments are the folder of this package, a folder to search first for other packages,
+and folders to search last.
 """
 
 import json
 import resource
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -30,7 +32,12 @@ def main(package: str, home: str, *folders: str) -> None:
         return
     print(json.dumps({"ready": True}), file=out, flush=True)
     for line in sys.stdin:
-        print(json.dumps(key_of(read, json.loads(line))), file=out, flush=True)
+        text, seconds = json.loads(line)
+        # SIGPROF ends this process after so many CPU seconds, also within one operation of sympy.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        key = key_of(read, text)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps(key), file=out, flush=True)
 
 
 def _reader(package: str, home: str, folders: tuple[str, ...]) -> Callable[[str], Any]:

@@ -98,6 +98,27 @@ def test_a_death_is_counted_apart_from_a_timeout_and_the_next_text_is_read():
     one.close()
 
 
+def test_a_text_is_read_however_long_other_work_keeps_the_processor():
+    """The process gets no processor for longer than the CPU time that a text may take."""
+    one = Residual()
+    one.key("1")
+    process = one._worker.process
+    process.send_signal(signal.SIGSTOP)
+    threading.Timer(residual.DEADLINE_SECONDS + 0.5, process.send_signal, [signal.SIGCONT]).start()
+    assert one.key(r"\sum_{k=1}^{3} k") == canonical_key("6")
+    assert (one.here.died, one.here.timed_out) == (0, 0)
+    one.close()
+
+
+def test_a_process_that_gets_no_processor_at_all_is_given_up(monkeypatch):
+    one = Residual()
+    one.key("1")
+    monkeypatch.setattr(residual, "PATIENCE_SECONDS", 0.2)
+    one._worker.process.send_signal(signal.SIGSTOP)
+    assert one.key(r"\sum_{k=1}^{3} k") is None
+    assert (one.here.died, one.here.timed_out) == (0, 1)
+
+
 READS_A_HALF_ALONE = """
 import sys
 print('{"ready": true}', flush=True)

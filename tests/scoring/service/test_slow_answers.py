@@ -1,7 +1,7 @@
 """Answers that latex2sympy2 is slow over cost their own group its votes, after a limit, and no other group its time."""
 
 import asyncio
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
@@ -14,20 +14,23 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group, scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
-SECONDS = 0.05
 SCORER = GroupScorer(build(parse_settings({"name": "ttrl"})))
 
 
-class Sleeping:
-    """In the place of latex2sympy2's process: every answer takes it too long."""
+class Slow:
+    """In the place of latex2sympy2's process: every answer takes it too long, and as long as `may_end` is not set."""
 
     is_ready = True
     asked, now = 0, 0.0
 
-    def ask(self, text, seconds):
+    def __init__(self):
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def ask(self, question, seconds):
         self.asked += 1
-        self.now += seconds
-        time.sleep(SECONDS)
+        self.now += residual.DEADLINE_SECONDS
+        self.begun.set()
+        self.may_end.wait()
         raise TimeoutError
 
     def close(self):
@@ -36,7 +39,7 @@ class Sleeping:
 
 @pytest.fixture
 def slow(monkeypatch):
-    worker = Sleeping()
+    worker = Slow()
     monkeypatch.setattr(RESIDUAL, "_worker", worker)
     return worker
 
@@ -54,6 +57,7 @@ def integrals(name, n):
 def test_a_groups_answers_have_a_limit_together_and_the_rest_vote_as_text(slow, monkeypatch):
     monkeypatch.setattr(residual, "GROUP_SECONDS", 3.5 * residual.DEADLINE_SECONDS)
     monkeypatch.setattr(residual, "time", SimpleNamespace(monotonic=lambda: slow.now))
+    slow.may_end.set()
     answers = integrals("x", 9)
     score = scoring(*answers, answers[-1])()
     assert slow.asked == 4, "after the fourth the limit is passed"
@@ -64,21 +68,22 @@ def test_a_groups_answers_have_a_limit_together_and_the_rest_vote_as_text(slow, 
 
 
 def test_quick_groups_do_not_wait_for_slow_ones(slow):
-    """Four slow groups would have the thread of a rollout actor for their 16 × 0.05 s."""
+    """Four slow groups would have the thread of a rollout actor until the last of them has been read."""
 
-    async def waits():
+    async def scored():
         with ThreadPoolExecutor(1) as quick:
             works = [scoring(*integrals(name, 4)) for name in "abcd"]
             slow_ones = [asyncio.ensure_future(scored_in_a_thread(work, quick)) for work in works]
-            await asyncio.sleep(2 * SECONDS)
-            start = time.perf_counter()
-            await scored_in_a_thread(scoring("1", "2", "2"), quick)
-            waited = time.perf_counter() - start
-            scores = await asyncio.gather(*slow_ones)
-        return waited, time.perf_counter() - start, scores
+            await asyncio.to_thread(slow.begun.wait)
+            try:
+                async with asyncio.timeout(60):
+                    await scored_in_a_thread(scoring("1", "2", "2"), quick)
+                assert not any(one.done() for one in slow_ones)
+            finally:
+                slow.may_end.set()
+            return await asyncio.gather(*slow_ones)
 
-    waited, whole, scores = asyncio.run(waits())
-    assert waited < whole / 4
+    scores = asyncio.run(scored())
     assert [score.residual_timeouts for score in scores] == [4] * 4
 
 
