@@ -1,6 +1,7 @@
 """For tests that start processes of their own: a free port, Ctrl-C, the accelerator."""
 
 import contextlib
+import os
 import secrets
 import socket
 
@@ -10,10 +11,18 @@ import pytest
 HEEDS_CTRL_C = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
+# A port is free until its server has started, so that it is given out once, and by one process of the test run.
+_GIVEN: set[int] = set()
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+
+
 def free_port() -> int:
     """A port that nobody has. It is below those that the system gives to clients, so that none of them takes it."""
     while True:
-        port = 16_000 + secrets.randbelow(16_000)
+        port = 16_000 + 2_000 * _WORKER + secrets.randbelow(2_000)
+        if port in _GIVEN:
+            continue
+        _GIVEN.add(port)
         with socket.socket() as one, contextlib.suppress(OSError):
             one.bind(("127.0.0.1", port))
             return port

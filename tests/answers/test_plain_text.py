@@ -110,10 +110,10 @@ def test_code_json_and_sql_are_no_answer(response):
      ")  " * 6000 + "5", "a\n\n" * 6000 + "x = 5", ', "a' * 5000 + "}", "```x\n" * 100_000 + "5"],
 )  # fmt: skip
 def test_hostile_responses_are_read_at_once(response):
-    start = time.perf_counter()
+    start = time.process_time()
     extract(response)
     extract(f"The answer is {response}")
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 @pytest.mark.parametrize(

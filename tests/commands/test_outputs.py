@@ -98,7 +98,7 @@ def test_standard_output_into_a_pipe_is_refused(rollouts, tmp_path):
     assert "is a pipe, not a file" in done.stderr.replace("\n", " ")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("beside", ["prompts.gold.jsonl", "prompts.about.json"])
 def test_what_is_written_beside_an_output_is_a_file_too(tmp_path, beside):
     (tmp_path / "own.jsonl").write_text('{"problem": "1+1=", "answer": "2"}\n')
@@ -108,7 +108,7 @@ def test_what_is_written_beside_an_output_is_a_file_too(tmp_path, beside):
     assert stat.S_ISFIFO((tmp_path / beside).stat().st_mode)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_references_file_is_checked_before_the_model_is_looked_for(tmp_path):
     make("fifo", tmp_path / "reference.jsonl")
     words = ("reference", "--model", tmp_path / "none", "--prompts", tmp_path / "none.jsonl")

@@ -155,4 +155,4 @@ def test_votes_stay_strict_where_no_gold_is_read():
 )
 def test_a_hostile_answer_is_graded_in_a_thread_in_bounded_time(answer: str):
     with ThreadPoolExecutor(1) as pool:
-        assert not pool.submit(MATHEMATICS.grade, rf"\boxed{{{answer}}}", "(1, 2)", {}).result(timeout=20).correct
+        assert not pool.submit(MATHEMATICS.grade, rf"\boxed{{{answer}}}", "(1, 2)", {}).result(timeout=120).correct

@@ -56,7 +56,9 @@ def test_a_command_takes_the_next_free_slot_and_all_are_run(tmp_path, monkeypatc
         return begin(module, words, log, slot, **how)
 
     monkeypatch.setattr(processes, "start_module", start)
-    commands = [Command(["0"], tmp_path / "a"), Command(["2"], tmp_path / "b"), Command(["0"], tmp_path / "c")]
+    # The second goes on until the third has begun.
+    until_third = [str(tmp_path / "c")]
+    commands = [Command(["0"], tmp_path / "a"), Command(until_third, tmp_path / "b"), Command(["0"], tmp_path / "c")]
     run_together(commands, [{"SLOT": "1"}, {"SLOT": "2"}], lambda: polls.append(1))
     assert [command for command, _ in started] == commands
     assert [slot["SLOT"] for _, slot in started] == ["1", "2", "1"], "the third took the place of the first"

@@ -1,7 +1,7 @@
 """A command for tests that takes `OUT --shard I/K` and samples that part of 13 toy prompts, two at a time.
 
 It notes its CUDA_VISIBLE_DEVICES and its process id in the file SHARDED_NOTES. The one whose devices are SHARDED_DIES
-is killed after its first chunk; SHARDED_SLOW is how many seconds a chunk takes.
+is killed after its first chunk; SHARDED_SLOW is how many seconds each later chunk takes.
 """
 
 import os
@@ -33,8 +33,8 @@ class Engine:
     def rollouts(self, chunk):
         if self._chunks and os.environ.get("SHARDED_DIES") == DEVICES:
             os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(float(os.environ.get("SHARDED_SLOW", "0")) if self._chunks else 0)
         self._chunks += 1
-        time.sleep(float(os.environ.get("SHARDED_SLOW", "0")))
         return [[Rollout(rf"\boxed{{{each.id}}}", 5, truncated=False)] for each in chunk]
 
 

@@ -159,9 +159,11 @@ def test_whole_groups_are_refused_with_the_difference(scoring):
     group = {"prompt": PROMPT, "responses": [{"text": r"\boxed{12}", "finished": True}] * 16}
     replica = scoring(**MODEL)
     for reference, status in ((NEEDED, 409), ({**NEEDED, "model_fingerprint": "commit:dead"}, 200), (None, 200)):
-        reply = httpx.post(f"{replica.url}/v1/score", json={"groups": [group], "reference": reference})
+        reply = httpx.post(f"{replica.url}/v1/score", json={"groups": [group], "reference": reference}, timeout=60)
         assert reply.status_code == status, reply.text
-    unknown = httpx.post(f"{replica.url}/v1/score", json={"groups": [group], "reference": {"dtype": "bf16"}})
+    unknown = httpx.post(
+        f"{replica.url}/v1/score", json={"groups": [group], "reference": {"dtype": "bf16"}}, timeout=60
+    )
     assert unknown.status_code == 422, "what it does not know, a service cannot compare"
 
 

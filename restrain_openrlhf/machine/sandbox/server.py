@@ -49,9 +49,9 @@ def main() -> None:
 
 def _serve(control: socket.socket, rules: int | None, channel: int, seconds: float) -> None:
     """Run one program, and kill it if it does not end in time."""
-    child = os.fork()
+    server, child = os.getpid(), os.fork()
     if not child:
-        _run(control, rules, channel)
+        _run(control, rules, channel, server)
     os.close(channel)
     if not _ends(child, time.monotonic() + seconds):
         os.kill(child, signal.SIGKILL)
@@ -71,7 +71,7 @@ def _ends(child: int, end: float) -> bool:
     return False
 
 
-def _run(control: socket.socket, rules: int | None, channel: int) -> None:
+def _run(control: socket.socket, rules: int | None, channel: int, server: int) -> None:
     """In the child, read the job, give up all rights that could do harm, and run the program. Never returns."""
     with suppress(BaseException):
         control.detach()
@@ -80,7 +80,9 @@ def _run(control: socket.socket, rules: int | None, channel: int) -> None:
         program.prepare_streams(job)
         _limit(job)
         restrict_this_process(rules)
-        program.run(job, channel)
+        # From here on the child ends with the server. If the server has ended already, the child does so itself.
+        if os.getppid() == server:
+            program.run(job, channel)
     os._exit(0)
 
 

@@ -5,12 +5,14 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import combinations, permutations
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,7 +93,7 @@ def service():
 def waits(monkeypatch):
     """The seconds that were waited for, without waiting."""
     waited: list[float] = []
-    monkeypatch.setattr(endpoint.time, "sleep", waited.append)
+    monkeypatch.setattr(endpoint, "time", SimpleNamespace(sleep=waited.append, monotonic=time.monotonic))
     return waited
 
 

@@ -224,10 +224,11 @@ def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
 
 def test_a_measurement_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(children, "LIMIT_SECONDS", 1.0)
-    log = tmp_path / "log"
+    begin, started = children.start_module, []
+    monkeypatch.setattr(children, "start_module", lambda *words: started.append(begin(*words)) or started[-1])
     with pytest.raises(RunError, match=r"still running after .* minutes, and was ended"):
-        run_module("tests.machine.sleeper", ["600"], log)
-    assert not is_alive(int(log.read_text()))
+        run_module("tests.machine.sleeper", ["600"], tmp_path / "log")
+    assert not is_alive(started[0].pid)
 
 
 PARENT = """

@@ -123,12 +123,16 @@ def served(tmp_path):
         process.stdout.close()
 
 
+def asked(address):
+    return httpx.get(address, timeout=60)
+
+
 def test_the_command_prints_its_address_answers_there_and_ends_at_ctrl_c(served):
     process, address = served()
     assert address.startswith("http://127.0.0.1:")
-    assert len(httpx.get(address + "api/groups").json()["groups"]) == 9
+    assert len(asked(address + "api/groups").json()["groups"]) == 9
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
 
 
 def test_other_machines_are_let_in_by_an_address_with_a_token_and_a_warning(served):
@@ -137,8 +141,8 @@ def test_other_machines_are_let_in_by_an_address_with_a_token_and_a_warning(serv
     own, _, token = address.partition("?token=")
     assert not own.startswith("http://0.0.0.0")
     assert len(token) > 20
-    assert httpx.get(f"{own}api/groups").status_code == 403
-    assert len(httpx.get(f"{own}api/groups?token={token}").json()["groups"]) == 9
+    assert asked(f"{own}api/groups").status_code == 403
+    assert len(asked(f"{own}api/groups?token={token}").json()["groups"]) == 9
 
 
 def test_the_command_takes_the_port_that_it_is_given(served):

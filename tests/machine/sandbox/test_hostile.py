@@ -287,7 +287,7 @@ FILLS = """for channel in range(3, 64):
 def busy(channel):
     return (
         f"import os, time, threading\nwait = threading.Event().wait\ndef f(x):\n    {channel}\n"
-        "    end = time.monotonic() + 30\n"
+        "    end = time.monotonic() + 300\n"
         "    while time.monotonic() < end:\n        wait(0.2)\n        sum(range(300000))\n"
     )
 
@@ -299,14 +299,14 @@ def busy(channel):
     ids=["closes its channel", "fills its channel"],
 )
 def test_what_goes_on_after_its_channel_is_gone_keeps_no_other_waiting(channel, confinement):
-    """It computes just enough not to be taken for blocked, and would hold the server for half a minute."""
+    """It computes just enough not to be taken for blocked, and would hold the server for five minutes."""
     box = pool.Sandbox(confinement)
     assert box.run(job(busy(channel), call_seconds=60.0, program_seconds=60.0)) == (pool.DIED,)
     begun = time.monotonic()
     one = pool._Pool(confinement)
     one.local.sandbox = box
     assert one.run(job("def f(x): return x"), time.monotonic() + 60)[0].startswith("=")
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 100
     one.local.sandbox.close()
 
 
@@ -315,10 +315,10 @@ def test_a_program_ends_with_its_server():
     box = pool.Sandbox("container")
     waits = job("import threading\ndef f(x): threading.Event().wait()", call_seconds=9.0, program_seconds=9.0)
     threading.Thread(target=box.run, args=(waits,), daemon=True).start()
-    time.sleep(0.5)
-    (child,) = Path(f"/proc/{box.process.pid}/task/{box.process.pid}/children").read_text().split()
+    children, end = Path(f"/proc/{box.process.pid}/task/{box.process.pid}/children"), time.monotonic() + 60
+    while not (child := children.read_text().strip()):
+        assert time.monotonic() < end, "no program has begun"
     box.process.kill()
-    end = time.monotonic() + 10
     while (state := Path(f"/proc/{child}/stat")).exists() and " Z " not in state.read_text():
         if time.monotonic() > end:
             os.kill(int(child), signal.SIGKILL)

@@ -55,7 +55,7 @@ class Replica:
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
-    def wait_until_ready(self, seconds: float = 60) -> None:
+    def wait_until_ready(self, seconds: float = 120) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.process.poll() is None:
             with contextlib.suppress(httpx.TransportError):
@@ -63,6 +63,12 @@ class Replica:
                     return
             time.sleep(0.02)
         raise AssertionError(f"the service is not ready: {self.log.read_text()}")
+
+    def wait_until_told(self, event: str, seconds: float = 60) -> None:
+        until = time.monotonic() + seconds
+        while event not in [each["event"] for each in self.events()]:
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.02)
 
     def kill(self) -> None:
         self.process.kill()

@@ -10,7 +10,7 @@ from restrain_openrlhf.scoring.service.requests import given_token
 from restrain_openrlhf.scoring.service.service_config import FILE_VARIABLE, TOKEN_VARIABLE, load_token
 from tests.scoring.service.clients import rollouts
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 TOKEN = "a-token-of-the-tests-0123456789"
 
@@ -46,7 +46,7 @@ def test_whoever_sends_the_token_may_ask(service):
         assert service.http.post("/get_reward", json=GROUP, headers=headers).status_code == 200, headers
     host = service.url.removeprefix("http://")
     for user in (f"user:{TOKEN}", TOKEN):
-        assert httpx.post(f"http://{user}@{host}/get_reward", json=GROUP).status_code == 200, user
+        assert httpx.post(f"http://{user}@{host}/get_reward", json=GROUP, timeout=60).status_code == 200, user
 
 
 @pytest.mark.parametrize("path", ["/get_reward", "/v1/score"])
