@@ -5,7 +5,6 @@ worker and in its trainer. The import registers the advantage estimator `restrai
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,28 +68,21 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
         group.truncated.append(len(response) >= self.config.data.max_response_length)
         if len(group.texts) == self.n:
             del self.gathered[uid]
-            await self._score(group, self.tokenizer.decode(prompt), own.get("extra_info") or {})
-        score = await self._score_of(group)
-        numbers = {"majority_share": score.votes.majority_count / self.n, "penalized": float(score.penalized)}
-        return {"reward_score": float(score.pair.net[place]), "reward_extra_info": numbers}
-
-    async def _score(self, group: Gathering, prompt: str, columns: Mapping[str, Any]) -> None:
-        """Score a whole group for the calls that wait for it; an error goes to each of them."""
-        asked = group_of(self.scorer, prompt, group.texts, group.truncated, columns=columns)
+            columns = own.get("extra_info") or {}
+            asked = group_of(self.scorer, self.tokenizer.decode(prompt), group.texts, group.truncated, columns=columns)
+            try:
+                group.score.set_result(await scored_in_a_thread(lambda: score_whole_group(self.scorer, asked)))
+            except RestrainError as error:
+                group.score.set_exception(error)
         try:
-            group.score.set_result(await scored_in_a_thread(lambda: score_whole_group(self.scorer, asked)))
-        except RestrainError as error:
-            group.score.set_exception(error)
-
-    async def _score_of(self, group: Gathering) -> GroupScore:
-        """The group's score, once all of its rollouts have arrived."""
-        try:
-            return await asyncio.wait_for(asyncio.shield(group.score), PATIENCE_SECONDS)
+            score = await asyncio.wait_for(asyncio.shield(group.score), PATIENCE_SECONDS)
         except TimeoutError:
             raise GroupError(
                 f"Of {self.n} rollouts of a prompt only {len(group.texts)} arrived within {PATIENCE_SECONDS:.0f} s: "
                 "one failed. Look for its error in verl's log, and start the run again from its last checkpoint."
             ) from None
+        numbers = {"majority_share": score.votes.majority_count / self.n, "penalized": float(score.penalized)}
+        return {"reward_score": float(score.pair.net[place]), "reward_extra_info": numbers}
 
     @staticmethod
     def _ids(item: Any, name: str) -> list[int]:
