@@ -11,9 +11,10 @@ import pytest
 
 from tests.scoring.service.clients import GROUP, RESTRAIN, Since, ask, connections, expected, pairs, rollout, rollouts
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
-IMPATIENT = {"hold": 1, "retake": 1.1}
+# A busy machine may take seconds to send four requests.
+IMPATIENT = {"hold": 5, "retake": 1.1}
 
 
 def test_a_group_is_answered_together_as_the_trainers_scorer_would(standing, prompt):
@@ -126,9 +127,16 @@ def test_a_client_that_times_out_is_one_that_left_and_its_reply_waits_for_it(sta
     """The others complete the group while it is away."""
     service = standing(method=RESTRAIN)
     counted = Since(service)
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(service.reward_url, json=rollout(prompt, GROUP[3]), timeout=0.5)
-    counted.wait_for("restrain_gone_requests_total", 1)
+
+    async def gives_up():
+        """As a client's time limit does it, once its rollout has a slot."""
+        async with connections() as client:
+            asked = asyncio.create_task(client.post(service.reward_url, json=rollout(prompt, GROUP[3])))
+            await counted.reaches("restrain_slots_total", 1)
+            asked.cancel()
+            await counted.reaches("restrain_gone_requests_total", 1)
+
+    asyncio.run(gives_up())
     others = pairs(ask(service.reward_url, rollouts(prompt, GROUP[:3])))
     assert [*others, *pairs(ask(service.reward_url, [rollout(prompt, GROUP[3])]))] == expected()
     assert counted('restrain_slots_total{kind="retry"}') == counted("restrain_groups_total") == 1
@@ -181,7 +189,7 @@ def test_a_reply_that_was_sent_counts_as_read_and_its_retry_as_a_rollout_of_the_
 
 
 def test_the_deadline_ends_an_incomplete_group_and_its_late_rollout_is_neutral(standing, prompt):
-    service = standing(method=RESTRAIN, timing={"deadline": 1.5})
+    service = standing(method=RESTRAIN, timing={"deadline": 5})
     counted = Since(service)
     assert pairs(ask(service.reward_url, rollouts(prompt, (3, 3, 4)))) == expected((3, 3, 4))
     assert pairs(ask(service.reward_url, [rollout(prompt, 3)])) == [(0, 0)]
@@ -210,7 +218,7 @@ def test_a_steps_rollouts_in_one_request_are_groups_of_their_prompts(standing, p
 
 def test_a_request_of_several_that_is_broken_off_is_taken_up_again(services, prompt):
     """The first try waits for a rollout that does not come; the second brings the same rollouts and gets the slots."""
-    service = services.start(method=RESTRAIN, timing=IMPATIENT)
+    service = services.start(method=RESTRAIN, timing={**IMPATIENT, "retake": 60})
     counted = Since(service)
     bodies = [*rollouts(prompt + "a "), *rollouts(prompt + "b ")]
     (held,) = ask(service.reward_url, [together(*bodies[:7])])

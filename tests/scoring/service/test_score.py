@@ -3,6 +3,7 @@
 import asyncio
 import math
 import random
+import signal
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest, GroupRespon
 from tests.round_robin import RoundRobin
 from tests.scoring.service.clients import RESTRAIN, Since
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 METHODS = {
     "restrain": {**RESTRAIN, "sigma": math.inf},
@@ -98,12 +99,17 @@ def test_a_replica_killed_in_the_middle_and_started_again_loses_nothing(services
 
     async def scenario() -> list[GroupReply]:
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
-        async with httpx.AsyncClient(timeout=30, limits=limits) as client:
+        async with httpx.AsyncClient(timeout=60, limits=limits) as client:
             counted = Since(*replicas)
-            asked = [asyncio.create_task(score(client, balancer.url, one)) for one in groups]
+            asked = [asyncio.create_task(score(client, balancer.url, one)) for one in groups[:60]]
             await counted.reaches("restrain_groups_total", 30)
-            replicas[0].kill()
+            # Of the others each second one waits for a replica that answers no more, and is then killed.
+            replicas[0].process.send_signal(signal.SIGSTOP)
+            by_the_other = Since(replicas[1])
+            asked += [asyncio.create_task(score(client, balancer.url, one)) for one in groups[60:]]
+            await by_the_other.reaches("restrain_groups_total", 10)
             assert not all(task.done() for task in asked)
+            replicas[0].kill()
             replicas[0] = await asyncio.to_thread(services.start, port=replicas[0].port, method=RESTRAIN, gathers=False)
             return await asyncio.gather(*asked)
 

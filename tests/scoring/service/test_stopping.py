@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -22,30 +23,29 @@ from tests.scoring.service.clients import (
 )
 from tests.scoring.service.conftest import NEEDED, Services
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 SECRET_TEXT = "THE-ROLLOUT-TEXT"
-NOTICE, DRAIN = 0.5, 1.5
+NOTICE, DRAIN, LONG = 0.5, 1.5, 100
 
 
 @dataclass
 class Ended:
-    """What was seen of a service that was told to stop with four rollouts waiting."""
+    """What was seen of a service that was told to stop with three rollouts waiting."""
 
     probes: list[httpx.Response]
     replies: list[httpx.Response]
     status: int
     events: list[dict[str, Any]]
     log: str
-    seconds: float
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory) -> Ended:
-    """Three of a group, whose last comes while the service drains, and one of a group that does not complete."""
+    """Three of a group, whose last comes while the service drains."""
     pytest.importorskip("fastapi", reason=NEEDED)
     services = Services(tmp_path_factory.mktemp("ended"))
-    service = services.start(method=RESTRAIN, timing={"drain_notice": NOTICE, "drain": DRAIN})
+    service = services.start(method=RESTRAIN, timing={"drain_notice": NOTICE, "drain": LONG})
     counted = Since(service)
 
     async def scenario():
@@ -55,23 +55,20 @@ def ended(tmp_path_factory) -> Ended:
                 return asyncio.create_task(client.post(service.reward_url, json=body))
 
             first, last = rollouts("p", (3, 3, 4), words=SECRET_TEXT), rollout("p", 5, words=SECRET_TEXT)
-            waiting = [come(body) for body in [*first, rollout("alone", 3)]]
-            await counted.reaches("restrain_slots_total", 4)
+            waiting = [come(body) for body in first]
+            await counted.reaches("restrain_slots_total", 3)
             service.process.send_signal(signal.SIGTERM)
-            since = time.monotonic()
             while (await client.get(f"{service.url}/readyz")).status_code == 200:
                 await asyncio.sleep(0.01)
             probes = [await client.get(f"{service.url}/{path}") for path in ("readyz", "healthz", "metrics")]
             # After the notice, while it drains.
             await asyncio.sleep(NOTICE + 0.2)
-            waiting.insert(3, come(last))
-            return probes, await asyncio.gather(*waiting), since
+            return probes, await asyncio.gather(*waiting, come(last))
 
     try:
-        probes, replies, since = asyncio.run(scenario())
-        status = service.process.wait(timeout=30)
-        seconds = time.monotonic() - since
-        return Ended(probes, replies, status, service.events(), service.log.read_text(), seconds)
+        probes, replies = asyncio.run(scenario())
+        status = service.process.wait(timeout=60)
+        return Ended(probes, replies, status, service.events(), service.log.read_text())
     finally:
         services.end()
 
@@ -84,15 +81,26 @@ def test_a_stopping_service_is_alive_but_not_ready(ended):
 
 
 def test_a_waiting_group_completes_while_the_service_drains(ended):
-    assert pairs(ended.replies[:4]) == expected((3, 3, 4, 5))
+    assert pairs(ended.replies) == expected((3, 3, 4, 5))
 
 
-def test_what_cannot_complete_is_told_to_ask_again_when_the_drain_is_over(ended):
-    (reply,) = ended.replies[4:]
+def test_what_cannot_complete_is_told_to_ask_again_when_the_drain_is_over(services):
+    service = services.start(timing={"drain_notice": NOTICE, "drain": DRAIN})
+    counted = Since(service)
+
+    async def scenario():
+        async with connections() as client:
+            alone = asyncio.create_task(client.post(service.reward_url, json=rollout("alone", 3)))
+            await counted.reaches("restrain_slots_total", 1)
+            since = time.monotonic()
+            service.process.send_signal(signal.SIGTERM)
+            return await alone, time.monotonic() - since
+
+    reply, seconds = asyncio.run(scenario())
     assert reply.status_code == 503
     assert reply.headers["retry-after"] == "1"
     assert "stopping" in reply.json()["detail"]
-    assert ended.seconds > NOTICE + DRAIN
+    assert seconds > NOTICE + DRAIN
 
 
 def test_it_ends_with_status_0_and_its_log_is_one_json_object_per_line_without_texts(ended):
@@ -102,7 +110,7 @@ def test_it_ends_with_status_0_and_its_log_is_one_json_object_per_line_without_t
 
 
 def test_a_second_signal_ends_at_once(services):
-    service = services.start()
+    service = services.start(timing={"drain": LONG})
     counted = Since(service)
     with socket.create_connection(("127.0.0.1", service.port)) as client:
         text = b'{"query": ["p\\\\boxed{3}<|im_end|>"], "prompts": ["p"], "labels": [""]}'
@@ -110,14 +118,17 @@ def test_a_second_signal_ends_at_once(services):
         counted.wait_for("restrain_slots_total", 1)
         since = time.monotonic()
         service.process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        service.wait_until_told("draining")
         assert service.terminate() == 0
-        assert time.monotonic() - since < 5
+        assert time.monotonic() - since < LONG / 2
 
 
 @pytest.mark.host
-def test_a_killed_service_comes_back_with_its_clients(services):
-    """What the old one had gathered is gone, but each client of OpenRLHF's asks again within its five tries."""
+def test_a_killed_service_comes_back_with_its_clients(services, monkeypatch):
+    """What the old one had gathered is gone, but each client of OpenRLHF's asks again within its five tries.
+
+    Between two tries each waits until the service is back, which may take longer than its second on a busy machine.
+    """
     service = services.start(method=RESTRAIN)
     ask_one, counted = openrlhf_client(service.reward_url), Since(service)
     names = [f"p{number} " for number in range(10)]
@@ -125,8 +136,12 @@ def test_a_killed_service_comes_back_with_its_clients(services):
     async def scenario():
         early = [[asyncio.create_task(ask_one(body)) for body in rollouts(name)[:3]] for name in names]
         await counted.reaches("restrain_slots_total", 3 * len(names))
+        is_back = asyncio.Event()
+        waits = {**vars(asyncio), "sleep": lambda _seconds: is_back.wait()}
+        monkeypatch.setattr("openrlhf.utils.agent.asyncio", SimpleNamespace(**waits))
         service.kill()
         again = await asyncio.to_thread(services.start, port=service.port, method=RESTRAIN)
+        is_back.set()
         await asyncio.to_thread(Since.start_of(again).wait_for, "restrain_slots_total", 3 * len(names))
         last = [asyncio.create_task(ask_one(rollouts(name)[3])) for name in names]
         return [await asyncio.gather(*group, one) for group, one in zip(early, last, strict=True)]
