@@ -190,26 +190,26 @@ def _last_bare(text: str) -> str | None:
     None if a later text in brackets looks like an object with strings but is not JSON, or if the value is part of a
     larger one that is never closed, because those were meant as the answer.
     """
-    end, unopened = len(text), 0
+    end, unopened, backwards = len(text), 0, text[::-1]
     while unopened < _UNOPENED and (end := max(text.rfind("}", 0, end), text.rfind("]", 0, end))) >= 0:
-        start = _opening(text, end)
+        start = _opening(text, backwards, end)
         if start is None:
             unopened += 1
             continue
         span = text[start : end + 1]
         if _is_json(span):
-            return None if _is_a_fragment(text, start) else span
+            return None if _is_a_fragment(text, backwards, start) else span
         if span.startswith("{") and '"' in span:
             return None
         end = start
     return None
 
 
-def _opening(text: str, end: int) -> int | None:
+def _opening(text: str, backwards: str, end: int) -> int | None:
     """The place of the bracket that `end` closes, searched backwards over strings; None if there is none."""
     expected: list[str] = []
     in_string = False
-    for place in _marks_before(text, end + 1):
+    for place in _marks_before(backwards, end + 1):
         mark = text[place]
         if mark == '"' and not _is_escaped(text, place):
             in_string = not in_string
@@ -224,9 +224,10 @@ def _opening(text: str, end: int) -> int | None:
     return None
 
 
-def _marks_before(text: str, end: int) -> Iterator[int]:
-    backwards = text[:end][::-1]
-    return (end - 1 - found.start() for found in _MARK.finditer(backwards))
+def _marks_before(backwards: str, end: int) -> Iterator[int]:
+    """Places of marks before `end`, the last first. The text is given `backwards`, so that it is reversed once."""
+    size = len(backwards)
+    return (size - 1 - found.start() for found in _MARK.finditer(backwards, size - end))
 
 
 def _is_escaped(text: str, place: int) -> bool:
@@ -245,13 +246,13 @@ def _is_json(span: str) -> bool:
     return True
 
 
-def _is_a_fragment(text: str, start: int) -> bool:
+def _is_a_fragment(text: str, backwards: str, start: int) -> bool:
     """Whether a value is inside a larger one that was opened and never closed."""
     if not _INSIDE.search(text[max(start - 100, 0) : start]):
         return False
     depth = 0
     in_string = False
-    for place in _marks_before(text, start):
+    for place in _marks_before(backwards, start):
         in_string ^= text[place] == '"' and not _is_escaped(text, place)
         if not in_string and text[place] != '"':
             depth += 1 if text[place] in _OPENING else -1
