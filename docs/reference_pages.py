@@ -99,7 +99,15 @@ def commands_page() -> str:
 
 def _commands(name: str, app: typer.Typer) -> str:
     command = typer.main.get_command(app)
+    _list_whole_sentences(command)
     return get_docs_for_click(obj=command, ctx=typer.Context(command), name=name, indent=1)
+
+
+def _list_whole_sentences(command: Any) -> None:
+    """Lists of commands have the first paragraph of each. Without a `short_help`, click would cut it at 45 letters."""
+    for each in getattr(command, "commands", {}).values():
+        each.short_help = (each.help or "").split("\n\n")[0]
+        _list_whole_sentences(each)
 
 
 REFUSED_BY = {

@@ -8,10 +8,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.columns import Columns
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+from typer import rich_utils
 from typer.core import TyperGroup
 
 from restrain_openrlhf.commands.data import data
@@ -40,6 +44,20 @@ class InPanels(TyperGroup):
 
     def list_commands(self, _ctx: object) -> list[str]:
         return [name_of(each) for panel in COMMANDS.values() for each in panel]
+
+
+class WholeWords(Table):
+    """A table of a help page that cuts off no option's name and no long word, however narrow the terminal."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row. All columns fold long words; those before the last two, which have the names, are not narrowed."""
+        super().add_row(*cells, **options)
+        # An option's help is several texts beside or below each other.
+        for text in (each for cell in cells if isinstance(cell, Columns) for each in cell.renderables):
+            if isinstance(text, Text):
+                text.overflow = "fold"
+        for place, column in enumerate(self.columns):
+            column.overflow, column.no_wrap = "fold", place < len(self.columns) - 2
 
 
 app = typer.Typer(
@@ -134,6 +152,8 @@ def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProx
     """
     # torch prints this warning whenever it is imported; requirements/ has the package that torch looks for.
     warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
+    # Typer cuts off what does not fit (typer/rich_utils.py). This can go when it has a setting.
+    rich_utils.Table = WholeWords  # type: ignore[attr-defined]
     try:
         commands()
     except RestrainError as error:

@@ -31,6 +31,17 @@ def test_help_texts_are_whole(app):
         assert "[" not in (text or ""), f"{command} {option}: a default belongs in show_default"
 
 
+@pytest.mark.parametrize(("app", "main"), [(restrain.app, restrain.main), (test_time_cli.app, test_time_cli.main)])
+def test_a_narrow_terminal_cuts_off_no_option_and_no_word(app, main, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    options = [(command, option) for command, option, _ in texts(app) if option.startswith("--")]
+    shown = {command: call(main, *command.split(), "--help").stdout for command, _ in options}
+    assert len(options) > 15
+    assert [option for option in options if option[1] not in shown[option[0]]] == []
+    # The metavar of a digest ends in the only ellipsis that is meant.
+    assert [line for text in shown.values() for line in text.splitlines() if "…" in line.replace("sha256:…", "")] == []
+
+
 def test_the_help_lists_the_commands_in_the_order_of_a_reader_s_work():
     """Typer's own order puts `data` last in its panel, though it comes first."""
     listed = [line.split()[1] for line in call(restrain.main, "--help").stdout.splitlines() if LISTED.match(line)]
