@@ -44,7 +44,9 @@ def test_after_a_sync_vllm_computes_with_the_policys_bits_and_a_weight_that_is_l
     found = gaps[case]
     assert found["weights"] > 10
     assert found["other"] == []
-    assert found["other_without_one"] == ["model.layers.1.self_attn.qkv_proj (computed)"]
+    # On processors for whose numbers vLLM does not pack weights, the weight itself differs, too.
+    layer = "model.layers.1.self_attn.qkv_proj"
+    assert {f"{layer} (computed)"} <= set(found["other_without_one"]) <= {f"{layer} (computed)", f"{layer}.weight"}
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
