@@ -13,7 +13,7 @@ from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from tests.e2e.conftest import restrain, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(3600)]
 
 # Fewer than the demo's 40, to save time. RESTRAIN is above its start by now, and TTRL far below.
 STEPS = 30
