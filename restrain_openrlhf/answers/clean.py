@@ -50,12 +50,13 @@ _TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}(\s*\^\s*\{?[
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _UNIT_AND = re.compile(r"([A-Za-z]+)\s+(and|or)")
 _EMPTY_ITEM = re.compile(r",\s*,")
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_SCALE = re.compile(rf"\b(?:{'|'.join(_SCALES)})s?\b")
+# Words that multiply a number, by the power of ten.
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALE = re.compile(rf"\b(?:{'|'.join(SCALES)})s?\b")
 # A number and a word that multiplies it, which may begin a text: 1.5 million, 2\text{ million dollars}.
 _SCALED = re.compile(
     r"(?<![\w.,^/{}])(?P<number>\d[\d,]*(?:\.\d+)?)(?:\s|~|\\[ ,;:!])*(?P<text>\\(?:text|mathrm)\s*\{)?\s*"
-    rf"(?P<word>{'|'.join(_SCALES)})s?\b"
+    rf"(?P<word>{'|'.join(SCALES)})s?\b"
 )
 _TIME_OF_DAY = re.compile(r"[ap]\.?\s*m\.?", re.IGNORECASE)
 _CURRENCY = re.compile(r"^(?:\\?\$|Rs\.?|USD|EUR|[€£¥₹])\s*(?=[-\d.])")
@@ -124,7 +125,7 @@ def _unwrap(found: re.Match[str]) -> str:
 
 def _multiplied(found: re.Match[str]) -> str:
     """`1.5 million` as 1500000, and the rest of a text as the text."""
-    value = Decimal(found["number"].replace(",", "")).scaleb(_SCALES[found["word"]])
+    value = Decimal(found["number"].replace(",", "")).scaleb(SCALES[found["word"]])
     return f"{value:f}{found['text'] or ''}"
 
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from restrain_openrlhf.answers.clean import SCALES
 from restrain_openrlhf.answers.plain_text import is_statement, prose_of
 
 # Stored with every reference file; raise it when extraction or keys change.
@@ -17,7 +18,7 @@ _LETTER_FIRST = re.compile(rf"^{_LETTER}(?=$|[.,:;)]|\s+(?:because|since|as|is|\
 _LETTER_ANYWHERE = re.compile(r"(?<![A-Za-z])\(([A-J])\)|^([A-J])(?=\.?$|\.\s)")
 _NUMBER = re.compile(
     r"(?<![A-Za-z\d])[-−–]?(?:\d+\s(?=\d+/\d))?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?"
-    r"(?:\s(?:hundred|thousand|million|billion|trillion)\b)?"
+    rf"(?:\s(?:{'|'.join(SCALES)})\b)?"
 )
 # Signs that the number is ruled out or a bound: not 5, isn't 5, x ≠ 5, x > 5.
 RULED_OUT = re.compile(

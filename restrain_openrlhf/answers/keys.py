@@ -33,6 +33,7 @@ def canonical_key(answer: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def remembered_key(answer: str) -> str:
+    """The key, kept for later groups. Raises NoSecondsLeftError where the answer needs latex2sympy2 too late."""
     if len(answer) > MAX_LENGTH or is_statement(answer):
         return _text_key(answer)
     text = clean(answer)

@@ -99,7 +99,7 @@ def test_a_death_is_counted_apart_from_a_timeout_and_the_next_text_is_read():
 
 
 def test_a_text_is_read_however_long_other_work_keeps_the_processor():
-    """The process gets no processor for longer than the CPU time that a text may take."""
+    """The worker process is stopped for longer than a text's limit of CPU time. Its text is still read."""
     one = Residual()
     one.key("1")
     process = one._worker.process

@@ -36,12 +36,6 @@ def test_h_is_help(words):
     assert "Usage: " in restrain(*words, "-h").stdout
 
 
-@pytest.mark.parametrize(("package", "command"), [("restrain_openrlhf", "score"), ("test_time", "adapt")])
-def test_the_packages_can_be_run_as_modules(package, command):
-    done = subprocess.run([sys.executable, "-m", package, command, "-h"], text=True, capture_output=True, check=True)
-    assert f"{package} {command}" in done.stdout
-
-
 def test_version_is_the_distributions():
     assert restrain("--version").stdout == f"restrain-openrlhf {version('restrain-openrlhf')}\n"
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from restrain_openrlhf.answers.clean import SCALES
 from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading, units
@@ -20,7 +21,8 @@ _WHOLE = (
     r"(?:\d{1,3}(?:,\d{2,3}){0,99},\d{3}(?![\d])|\d{1,3}(?:_\d{3}){1,99}(?![\d_])"
     r"|[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3}){1,99}(?!\d)|\d{1,400})"
 )
-_SCALE = "dozen|hundred|thousand|million|billion|trillion"
+_SCALES: dict[str, int] = {"dozen": 12, **{word: 10**power for word, power in SCALES.items()}}
+_SCALE = "|".join(_SCALES)
 _POWER = r"(?:\s?[×x*·⋅]\s?10\s?(?:\^|\*\*)\s?[({]?(?P<power>[-+]?\d{1,4})[)}]?|[eE](?P<e>[-+]?\d{1,4}))"
 _NUMBER = re.compile(
     rf"(?<![\w.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
@@ -46,7 +48,6 @@ _PART_BEFORE = re.compile(
 _TERM = re.compile(r"(?:\b[A-Za-z]|[)}π|]|\^-?\w{1,9})\s?\Z")
 # Thousands or kelvin, millions or metres: ambiguous without a unit.
 _SUFFIX = re.compile(r"(?:[kKMB]|bn|mn)\b")
-_SCALES = {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 # Text between two numbers that are a list, a range, a ratio, a date, or one quantity in two units.
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")

@@ -21,7 +21,7 @@ _MEANT = re.compile(
     r"(?<=\d)[^\w\s](?=\d)|(?<![\w.])\.(?=\d)|\+|(?:(?<=\s)|^)-(?=[.]?\d|[^\W\d_]\b)|(?<=\w)-(?![\w>-])|(?<=[^\W\d_])#"
     r"|(?<=[\w)])\s{0,3}(?:[<>]=?|!=)(?=\s{0,3}[\w(.+-])|[<>]=?(?=\s{0,3}[-+.]?\d)"
 )
-# The minus and the dash of ranges are hyphens, and raised digits are powers: 10⁶ is 10^6, not 106.
+# A minus sign and an en dash become hyphens. Raised digits become powers: 10⁶ is 10^6, not 106.
 _DASHES = str.maketrans("−–", "--")
 _POWER = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")

@@ -113,7 +113,7 @@ def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) 
 
 @dataclass
 class _Sums:
-    """What is added up over the groups of one method: |A| as `size`, A² by the majority's size as `squares`, pushes.
+    """Sums over the groups of one method. `size` sums |A|, and `squares` sums A² for each size of the majority.
 
     `penalized` has the A² of each penalised group, `on_right` and `on_wrong` those of the others whose gold is known,
     by whether their majority is right.

@@ -125,9 +125,10 @@ def test_a_second_signal_ends_at_once(services):
 
 @pytest.mark.host
 def test_a_killed_service_comes_back_with_its_clients(services, monkeypatch):
-    """What the old one had gathered is gone, but each client of OpenRLHF's asks again within its five tries.
+    """The killed service loses the rollouts that it had gathered. Each of OpenRLHF's clients asks again.
 
-    Between two tries each waits until the service is back, which may take longer than its second on a busy machine.
+    A client waits between its five tries until the service is back. Its own pause of a second could be too short on a
+    busy machine.
     """
     service = services.start(method=RESTRAIN)
     ask_one, counted = openrlhf_client(service.reward_url), Since(service)
