@@ -3,14 +3,18 @@
 import difflib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Self
+
+import yaml
 
 from restrain_openrlhf.commands.integrate.shell import Word
 from restrain_openrlhf.commands.integrate.written import HOOKED_MODULE, Written
 from restrain_openrlhf.config.checks import CHECKS
-from restrain_openrlhf.config.checks.remedies import refusals
+from restrain_openrlhf.config.checks.remedies import Refusal, refusals
 from restrain_openrlhf.config.host_flags import agent_path, host_parser, is_agent, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError, did_you_mean
@@ -20,17 +24,32 @@ CONFIG_FLAG = "restrain.config"
 AGENT_PATH = "$(restrain agent-path)"
 # Words that only the running shell can evaluate.
 _UNKNOWN = re.compile(r"\$|`")
-# Names of flags since OpenRLHF 0.10.2; these two are the only ones without a dot.
-_NEW_NAME = re.compile(r"\w+(?:\.\w+)+|local_rank|use_ms")
+_OLD_NAMES = Path(__file__).with_name("old_names.yaml")
+
+
+class _Read(dict[str, Any]):
+    """The values of flags, and the names of those that were read."""
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        super().__init__(flags)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
 
 
 @dataclass(frozen=True)
 class Given:
-    """One flag of the command, its values, and the words of the text that hold them, the flag's name first."""
+    """One flag of the command, its values, and the words of the text that hold them, the flag's name first.
+
+    The name is today's. `written` is the name in the text, which may be that of an older OpenRLHF.
+    """
 
     name: str
     values: tuple[str, ...]
     places: tuple[Word, ...]
+    written: str
 
     @property
     def words(self) -> list[str]:
@@ -48,14 +67,23 @@ class RefusedFlag:
 
 @dataclass(frozen=True)
 class CommandReview:
-    """The review of a command: refused flags, flags whose values only the shell knows, and all other values."""
+    """The review of a command: refused flags, and the values of all flags.
+
+    `unchecked` has the words whose values only the shell knows, and `unknown` those of them that are values of flags.
+    """
 
     refused: tuple[RefusedFlag, ...]
     unchecked: tuple[str, ...]
+    unknown: Mapping[str, str]
     flags: Mapping[str, Any]
     change: Mapping[str, Any]
     given: tuple[Given, ...]
     config: str | None
+
+    @property
+    def renamed(self) -> list[Given]:
+        """The flags that have another name in the text, and a name in today's OpenRLHF."""
+        return [flag for flag in self.given if flag.written != flag.name]
 
     @classmethod
     def of(cls, written: Written, config: HookConfig) -> Self:
@@ -63,22 +91,26 @@ class CommandReview:
 
         Never raises an error: a flag that cannot be read is listed as refused.
         """
-        given, refused, unchecked = _flags(written.flags)
-        config_file = next((each.values[0] for each in given if each.name == CONFIG_FLAG and each.values), None)
-        taken: list[Given] = []
+        given, refused, stray = _flags(written.flags)
+        unchecked = [*stray]
+        taken, unknown = list[Given](), dict[str, str]()
         for flag in (each for each in given if each.name != CONFIG_FLAG):
             problem = _problem(flag)
             if problem is not None:
                 refused.append(RefusedFlag(problem, None))
-            elif any(_UNKNOWN.search(word) for word in flag.words):
-                unchecked.append(" ".join(flag.words))
-            else:
+                continue
+            if not (is_unknown := any(_UNKNOWN.search(word) for word in flag.words)) or _is_text(flag.name):
                 taken.append(flag)
+            if is_unknown:
+                unchecked.append(" ".join(flag.words))
+                unknown[flag.name] = " ".join(flag.values)
         flags = vars(parse([word for flag in taken for word in flag.words]))
-        found = refusals(CHECKS, config, flags, build(config.method))
+        is_certain = _Certainty(unknown, {flag.name for flag in given}, bool(stray), flags, config)
+        found = list(filter(is_certain, refusals(CHECKS, config, flags, build(config.method))))
         change = {name: value for each in found for name, value in each.change.items()}
         refused += [RefusedFlag(each.reason, _in_words(each.change)) for each in found]
-        return cls(tuple(refused), tuple(unchecked), {**flags, **change}, change, tuple(given), config_file)
+        values = {**flags, **change}
+        return cls(tuple(refused), tuple(unchecked), unknown, values, change, tuple(given), config_named(written))
 
     def changed(self, written: Written, config_path: str) -> str:
         """The command's text with our program, our flag, and all changes."""
@@ -95,12 +127,40 @@ class CommandReview:
                 edits.append((kept.start, kept.end, words))
             elif words:
                 added.append(words)
+        for flag in (each for each in self.renamed if each.name not in self.change):
+            place, equals = flag.places[0], len(flag.written) + len("--")
+            edits.append((place.start, place.start + equals, f"--{flag.name}"))
         program, gap = written.program, _gap(written)
         edits.append((program.start, program.end, "".join([HOOKED_MODULE, *(f"{gap}{words}" for words in added)])))
         text = written.text
         for start, end, new in sorted(set(edits), reverse=True):
             text = text[:start] + new + text[end:]
         return text
+
+
+@dataclass(frozen=True)
+class _Certainty:
+    """Whether a refusal holds, whatever the values are that only the shell knows."""
+
+    unknown: Mapping[str, str]
+    given: Set[str]
+    more_flags: bool
+    flags: Mapping[str, Any]
+    config: HookConfig
+
+    def __call__(self, refusal: Refusal) -> bool:
+        """Whether the check has read no unknown value, and, if it asks for a flag, no unknown word may be that flag."""
+        flags = _Read(self.flags)
+        refusal.check(flags, self.config, build(self.config.method))
+        doubtful = {name for name in self.unknown if not _is_text(name)}
+        is_missing = not refusal.change and not flags.names & self.given
+        return not flags.names & doubtful and not (is_missing and self.more_flags)
+
+
+def config_named(written: Written) -> str | None:
+    """The file that --restrain.config names; None if it is not given."""
+    given = _flags(written.flags)[0]
+    return next((each.values[0] for each in given if each.name == CONFIG_FLAG and each.values), None)
 
 
 def diff(before: str, after: str) -> str:
@@ -122,10 +182,10 @@ def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag], list[
     for word in words:
         if re.match(r"--\w", word.text):
             name, equals, value = word.text[2:].partition("=")
-            found.append(Given(_whole_name(name), (value,) if equals else (), (word,)))
+            found.append(Given(_whole_name(name), (value,) if equals else (), (word,), name))
         elif found and _takes_more(found[-1]):
             last = found.pop()
-            found.append(Given(last.name, (*last.values, word.text), (*last.places, word)))
+            found.append(replace(last, values=(*last.values, word.text), places=(*last.places, word)))
         elif _UNKNOWN.search(word.text):
             unknown.append(word.text)
         else:
@@ -135,10 +195,26 @@ def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag], list[
     return found, stray, unknown
 
 
+@cache
+def _old_names() -> dict[str, dict[str, str]]:
+    names: dict[str, dict[str, str]] = yaml.safe_load(_OLD_NAMES.read_text(encoding="utf-8"))
+    return names
+
+
 def _whole_name(name: str) -> str:
     """The full name of a flag. argparse also takes the beginning of a name, if no other name begins like that."""
+    if name in _old_names()["renamed"]:
+        return _old_names()["renamed"][name]
     known = [option[2:] for option in host_parser()._option_string_actions if option.startswith(f"--{name}")]
     return known[0] if len(known) == 1 and name not in known else name
+
+
+def _is_text(name: str) -> bool:
+    """Whether a flag takes any text, so that a value that only the shell knows can be checked as the text it is."""
+    action = host_parser()._option_string_actions[f"--{name}"]
+    takes_one = action.nargs is None and action.type is str and action.choices is None
+    # What the file holds decides whether it is this project's agent.
+    return takes_one and name != "train.agent_func_path"
 
 
 def _takes_more(flag: Given) -> bool:
@@ -152,9 +228,8 @@ def _problem(flag: Given) -> str | None:
     """Why OpenRLHF's parser would refuse a flag; None if it would not, or only the shell knows the value."""
     known = [option[2:] for option in host_parser()._option_string_actions if option.startswith("--")]
     if flag.name not in known:
-        of_another = " OpenRLHF up to 0.10.1 has names without a dot, and the hook is for newer ones."
-        older = "" if _NEW_NAME.fullmatch(flag.name) else of_another
-        return f"--{flag.name} is not a flag of OpenRLHF's train_ppo_ray.{older}{did_you_mean(flag.name, known)}"
+        instead = f" {gone}" if (gone := _old_names()["gone"].get(flag.name)) else did_you_mean(flag.name, known)
+        return f"--{flag.name} is not a flag of OpenRLHF's train_ppo_ray.{instead}"
     try:
         parse([] if any(_UNKNOWN.search(word) for word in flag.words) else flag.words)
     except ConfigError as error:

@@ -1,14 +1,14 @@
 """`restrain integrate`: shows an existing training command with RESTRAIN in it, and what to know before using it."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import yaml
 
-from restrain_openrlhf.commands.integrate.changes import CommandReview, diff, own_agent
+from restrain_openrlhf.commands.integrate.changes import CommandReview, config_named, diff, own_agent
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers
 from restrain_openrlhf.config.command_line import kind_word, parse_overrides
@@ -88,18 +88,15 @@ def _configuration(
         raise ConfigError(
             "--config already sets the method. Leave out either --config, or --method, --set and --answers."
         )
-    words = [word.text for word in written.flags]
-    named = words[words.index("--restrain.config") + 1 :][:1] if "--restrain.config" in words else []
-    found = config or next((Path(word) for word in named if Path(word).is_file()), None)
+    named = config_named(written)
+    found = config or (Path(named) if named is not None and Path(named).is_file() else None)
     if found is not None:
         return found, load_hook_config(found)
     rest, kind = split_answers(given, answers)
     settings = parse_settings({"name": method or "restrain", **rest})
     reference = NEW_REFERENCE if build(settings).needs_reference else None
     kinds = {} if kind is None else {"answers": kind}
-    return Path(next(iter(named), NEW_FILE)), HookConfig(
-        method=settings, reference=reference, agent=own_agent(written), **kinds
-    )
+    return Path(named or NEW_FILE), HookConfig(method=settings, reference=reference, agent=own_agent(written), **kinds)
 
 
 def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConfig) -> Iterator[str]:
@@ -109,6 +106,9 @@ def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConf
     if not path.is_file():
         yield _title(f"{path}, where the command runs; its paths are seen by every node")
         yield _file(ours, own_agent(written))
+    if verdict.renamed:
+        yield _title("Flags with another name in OpenRLHF 0.10.2 and later, which RESTRAIN's entry point needs")
+        yield "\n".join(f"--{flag.written} => --{flag.name}" for flag in verdict.renamed)
     yield _title(f"Flags that would be refused ({RECORD.stem}, on record)")
     yield (
         "\n".join(f"- {line.reason}\n  => {line.change or 'for you to decide'}" for line in verdict.refused) or "None."
@@ -131,7 +131,7 @@ def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) ->
     if not method.needs_reference or ours.service is not None:
         return
     yield "The frozen model votes on every prompt, into a file that the method reads:"
-    if not verdict.flags["rollout.max_new_tokens"]:
+    if not verdict.flags["rollout.max_new_tokens"] and "rollout.max_new_tokens" not in verdict.unknown:
         yield "rollout.max_new_tokens is not set, and these rollouts are drawn as training's. Set it, and ask again."
         return
     out, answers = ours.reference or NEW_REFERENCE, _kind(ours)
@@ -141,7 +141,15 @@ def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) ->
     except ConfigError as error:
         yield str(error)
     else:
-        yield " \\\n    ".join(["restrain reference", *map(shlex.quote, options.words())])
+        yield " \\\n    ".join(["restrain reference", *_quoted_words(options, verdict.unknown)])
+
+
+def _quoted_words(options: OfflineOptions, unknown: Mapping[str, str]) -> list[str]:
+    """The options of the pass. The shell fills in the values that only it knows."""
+    of_flag = {options.flag(name): f"--{name.replace('_', '-')}" for name in type(options).model_fields}
+    filled = {of_flag[flag]: value for flag, value in unknown.items() if flag in of_flag}
+    known = [shlex.quote(word) for word in options.words() if word.partition("=")[0] not in filled]
+    return [*(f'{option}="{value}"' for option, value in filled.items()), *known]
 
 
 def _kind(ours: HookConfig) -> str | None:

@@ -18,12 +18,12 @@ def _nested(depth: int) -> tuple[str, str]:
 _BRACKETS, _QUOTED = _nested(4)
 _PROGRAM_NAME = r"openrlhf\.cli\.train_ppo_ray|restrain_openrlhf\.hook\.train_ppo_ray"
 _TOKEN = re.compile(
-    rf"""(?P<gap>(?:[ \t\r]|\\\r?\n)+)
+    rf"""(?P<gap>(?:[ \t\r]|\\\r?\n|`[ \t]*\#[^`]*`)+)
     |(?P<comment>(?<!\S)\#[^\n]*)
     |(?P<document><<-?[ \t]*(?P<quote>['"]?)(?P<mark>\w+)(?P=quote)(?:(?!{_PROGRAM_NAME}).)*?\n[ \t]*(?P=mark)(?=\s|$))
     |(?P<array>(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<elements>{_BRACKETS}))
     |(?P<end>\n|&&|\|\||\d*[<>]+&?|[;&|()])
-    |(?P<word>(?:\${_BRACKETS}|`[^`]*`|\\.|'[^']*'|{_QUOTED}|[^\s'"\\;&|<>()`$]|\$(?!\())+)
+    |(?P<word>(?:\${_BRACKETS}|\${{(?:[^{{}}]|{{[^{{}}]*}})*}}|`[^`]*`|\\.|'[^']*'|{_QUOTED}|[^\s'"\\;&|<>()`$]|\$(?!\())+)
     |(?P<stray>.)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -31,8 +31,11 @@ _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", r
 # A value in one pair of quotes, without anything inside that the shell would evaluate or remove.
 _PLAIN = re.compile(r"""(?P<quote>['"])(?P<inside>(?:\\\r?\n|(?!(?P=quote)|\$\()[^\\`])*)(?P=quote)""")
 # Only the running shell can evaluate such a value.
-_RUNS = re.compile(r"\$\(|`")
+_RUNS = re.compile(r"\$[({]|`")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+# The reserved words before a command, those that begin a part of a script that may not run, and those that end it.
+BEFORE_COMMAND = ("then", "do", "else", "elif", "{", "!", "time")
+_OPENS, _CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
 _WHOLE_VARIABLE = re.compile(r'\$(\w+)|\$\{(\w+)\}|"?\$\{(\w+)\[[@*]\]\}"?')
 
 
@@ -59,6 +62,25 @@ class Variables:
 
     values: dict[str, str] = field(default_factory=dict)
     words: dict[str, list[Word]] = field(default_factory=dict)
+    # For each part of the script around this place that may not run: what its variables were before it.
+    parts: list[dict[str, tuple[str | None, list[Word] | None]]] = field(default_factory=list)
+
+    def enter(self) -> None:
+        """Begin a part of the script that may not run, such as a branch."""
+        self.parts.append({})
+
+    def leave(self) -> None:
+        """End such a part: only the running shell knows the variables that it assigned, or what it added to them."""
+        if not self.parts:
+            return
+        for name, (value, words) in self.parts.pop().items():
+            if (self.values.get(name), self.words.get(name)) != (value, words):
+                self._doubt(name, value, words)
+
+    def forget(self, name: str) -> None:
+        """A variable is assigned by something that cannot be read, such as a loop."""
+        self.values.pop(name, None)
+        self.words.pop(name, None)
 
     def is_unreadable(self, word: Word) -> bool:
         """Whether a word is a variable that the shell splits into words whose places in the text are unknown."""
@@ -84,6 +106,7 @@ class Variables:
         if found is None:
             return
         name, value = found["name"], self.unquoted(found["value"]) if found["value"] else ""
+        self._remember(name)
         plain = _PLAIN.fullmatch(found["value"])
         words = None if plain is None else self._words_of(plain, start + found.start("value"))
         if found["more"]:
@@ -97,6 +120,7 @@ class Variables:
 
     def assign_array(self, name: str, words: list[Word], adds: bool) -> None:
         """Remember NAME=(words) or NAME+=(words)."""
+        self._remember(name)
         self.values.pop(name, None)
         self.words[name] = [*self.words.get(name, ()), *words] if adds else words
 
@@ -105,10 +129,26 @@ class Variables:
         known = raw if raw.startswith("'") else self._put_in(raw)
         if raw[0] == "$" and "(" in raw:
             return raw
+        if raw == "~" or raw.startswith("~/"):
+            known = f"$HOME{known[1:]}"
         try:
             return " ".join(shlex.split(known.replace("\\\n", "")))
         except ValueError:
             return known
+
+    def _remember(self, name: str) -> None:
+        if self.parts:
+            words = self.words.get(name)
+            self.parts[-1].setdefault(name, (self.values.get(name), None if words is None else list(words)))
+
+    def _doubt(self, name: str, value: str | None, before: list[Word] | None) -> None:
+        after = self.words.get(name, [])
+        place = after[-1].end if after else 0
+        kept = before if before is not None and after[: len(before)] == before else []
+        if self.parts:
+            self.parts[-1].setdefault(name, (value, before))
+        self.values.pop(name, None)
+        self.words[name] = [*kept, Word(f"${name}", place, place)]
 
     def _splits(self, name: str) -> bool:
         value = self.values.get(name, "")
@@ -136,11 +176,13 @@ def commands(text: str, start: int, end: int, folds: bool, variables: Variables)
 
     With `folds`, the end of a line does not end a command, as in folded YAML.
     """
-    words, stray = list[Word](), None
+    words, stray, chained, is_empty = list[Word](), None, False, True
     for token in _TOKEN.finditer(text, start, end):
         if token.lastgroup == "stray":
             stray = token.start() if stray is None else stray
         elif token.lastgroup == "word":
+            if not folds:
+                _follow(token[0], words, variables)
             words += variables.expanded(token[0], token.start())
             variables.assign(token[0], token.start())
         elif token.lastgroup == "array":
@@ -148,6 +190,39 @@ def commands(text: str, start: int, end: int, folds: bool, variables: Variables)
             each = commands(text, *inside, folds=True, variables=variables)
             variables.assign_array(token["name"], [word for part in each for word in part.words], bool(token["more"]))
         elif token.lastgroup == "end" and not (folds and token[0] == "\n"):
+            if not (chained and is_empty):
+                chained = _follow_chain(token[0], chained, variables)
             yield ShellCommand(tuple(words), stray)
-            words, stray = [], None
+            words, stray, is_empty = [], None, True
+            continue
+        is_empty = is_empty and token.lastgroup not in ("word", "array")
     yield ShellCommand(tuple(words), stray)
+    if chained:
+        variables.leave()
+
+
+def _follow(raw: str, words: list[Word], variables: Variables) -> None:
+    """Note whether a word begins or ends a part that may not run, or names a variable that a loop or `read` sets."""
+    before = [word.text for word in words if word.text not in BEFORE_COMMAND]
+    if before == ["for"] or before[:1] == ["read"]:
+        variables.forget(raw)
+    elif before:
+        return
+    elif raw in _OPENS:
+        variables.enter()
+    elif raw in _CLOSES:
+        variables.leave()
+    elif raw in ("else", "elif"):
+        variables.leave()
+        variables.enter()
+
+
+def _follow_chain(end: str, chained: bool, variables: Variables) -> bool:
+    """Whether the next command only runs if the one before succeeded, or failed; the whole chain is such a part."""
+    joins = end in ("&&", "||")
+    if joins and not chained:
+        variables.enter()
+    elif chained and end in ("\n", ";", "&", ")"):
+        variables.leave()
+        return False
+    return joins or chained

@@ -8,15 +8,19 @@ from typing import Self
 
 import yaml
 
-from restrain_openrlhf.commands.integrate.shell import ShellCommand, Variables, Word, commands
+from restrain_openrlhf.commands.integrate.shell import BEFORE_COMMAND, ShellCommand, Variables, Word, commands
 from restrain_openrlhf.errors import ConfigError
 
 HOST_MODULE, HOOKED_MODULE = "openrlhf.cli.train_ppo_ray", "restrain_openrlhf.hook.train_ppo_ray"
-_PROGRAM = re.compile(r"(?:.*/)?openrlhf/cli/(train_\w+)\.py")
+_PROGRAM = re.compile(r"(?:.*/)?openrlhf/cli/(train_\w+)\.py|(?:.*/)?(train_ppo_ray)\.py")
+# The words between which and a module Python takes nothing else: -m, -um, and deepspeed's --module.
+_MODULE_FOLLOWS = re.compile(r"-\w*m|--module")
+# Commands that name a program without running it.
+_NAMES_ONLY = ("echo", "printf", "pkill", "pgrep", "grep")
 _OTHER = re.compile(r"openrlhf\.cli\.\w+")
 _ESCAPE = {'"': re.compile(r"\\(?!\r?\n)"), "'": re.compile("''")}
 # Launchers start a process for each GPU, but in this program Ray starts the processes.
-_LAUNCHERS = ("deepspeed", "torchrun", "accelerate", "mpirun")
+_LAUNCHERS = ("deepspeed", "torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "mpirun")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Written:
             raise ConfigError(f"{path}: no such file. Check the path.") from None
         except UnicodeDecodeError:
             raise ConfigError(f"{path}: is not a text file. Give a script or a RayJob's YAML file.") from None
+        if path.suffix == ".py":
+            raise ConfigError(f"{path}: is a Python program. Give the command that it starts with --command.")
         if path.suffix in (".yaml", ".yml"):
             return cls._only(list(_entry_points(text, path)), text, str(path))
         return cls._only([(0, len(text), False)], text, str(path))
@@ -58,13 +64,17 @@ class Written:
     def _only(cls, spans: list[tuple[int, int, bool]], text: str, where: str) -> Self:
         found = [each for start, end, folds in spans for each in _commands(text, start, end, folds, where)]
         if len(found) > 1:
+            lines = " and ".join(str(_line(text, program.start)) for program, _ in found)
             raise ConfigError(
-                f"{where}: has {len(found)} commands with {HOST_MODULE}. Give one of them with --command."
+                f"{where}: has {len(found)} commands with {HOST_MODULE}, in lines {lines}. Give one of them with "
+                "--command."
             )
         if not found:
+            named = next((_line(text, text.index(name)) for name in (HOST_MODULE, HOOKED_MODULE) if name in text), None)
+            only = "" if named is None else f" Line {named} names it, but not in a command that can be read."
             raise ConfigError(
                 f"{where}: no command with `-m {HOST_MODULE}`, OpenRLHF's reinforcement learning, was found; RESTRAIN "
-                "works only inside that. Give the whole command as you start it."
+                f"works only inside that.{only} Give the whole command, as you start it, with --command."
             )
         return cls(text, *found[0])
 
@@ -74,16 +84,22 @@ def _entry_points(text: str, path: Path) -> Iterator[tuple[int, int, bool]]:
     try:
         documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: is not valid YAML: {error}") from None
+        raise ConfigError(
+            f"{path}: is not valid YAML: {error}\nIf it is a template, give the command with --command."
+        ) from None
     for scalar in (each for document in documents for each in _scalars(document)):
         if scalar.value.strip() in (HOST_MODULE, HOOKED_MODULE):
-            raise ConfigError(f"{path}: writes the command as a list of words. Give it in one line with --command.")
+            raise ConfigError(
+                f"{path}, line {scalar.start_mark.line + 1}: writes the command as a list of words. "
+                "Give it in one line with --command."
+            )
         if HOST_MODULE in scalar.value or HOOKED_MODULE in scalar.value:
             start, end = scalar.start_mark.index, scalar.end_mark.index
             quoted = 1 if scalar.style in ("'", '"') else 0
             if quoted and _ESCAPE[scalar.style].search(text, start + 1, end - 1):
                 raise ConfigError(
-                    f"{path}: has quotes or escapes inside the quotes of its YAML. Give the command with --command."
+                    f"{path}, line {scalar.start_mark.line + 1}: has quotes or escapes inside the quotes of its YAML. "
+                    "Give the command with --command."
                 )
             yield (
                 start + quoted if scalar.style not in ("|", ">") else text.index("\n", start),
@@ -101,42 +117,86 @@ def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
         yield from (each for _, inner in node.value for each in _scalars(inner))
 
 
-def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Iterator[tuple[Word, tuple[Word, ...]]]:
+def _commands(
+    text: str, start: int, end: int, folds: bool, where: str, known: Variables | None = None
+) -> Iterator[tuple[Word, tuple[Word, ...]]]:
     """For each command with the program: the program's word, and the words after it.
 
-    Quoted commands are searched, too.
+    Quoted commands are searched, too. `known` has the variables of the script around a quoted command.
     """
-    variables, unread, has_program, after_program = Variables(), list[int](), False, False
+    variables, unread, has_program, after_program = known or Variables(), list[int](), False, False
     for command in commands(text, start, end, folds, variables):
         words = command.words
         if after_program and words and words[0].text.startswith("--"):
-            line = text.count("\n", 0, words[0].start) + 1
-            raise ConfigError(f"{where}, line {line}: begins with a flag. End the previous line with a backslash.")
-        place = next((number for number, word in enumerate(words) if _is_program(word.text, where)), None)
+            raise ConfigError(f"{_at(where, text, words[0].start)}: begins with a flag. {_join_lines(text, words[0])}")
+        name = next((word.text.rpartition("/")[2] for word in words if word.text not in BEFORE_COMMAND), "")
+        if name in _NAMES_ONLY:
+            continue
+        place = next((number for number in range(1, len(words)) if _is_program(text, words, number, where)), None)
         after_program = place is not None or (after_program and not words)
         unread += [] if command.stray is None else [command.stray]
         if place is not None:
-            _refuse_launcher([word.text for word in words[:place]], where)
+            _refuse_launcher(text, words[:place], where)
             _refuse_unread(text, command, variables, where)
             has_program = True
             yield words[place], words[place + 1 :]
             continue
         for word in words:
-            if HOST_MODULE in word.text or HOOKED_MODULE in word.text:
-                _refuse_longer_word(text[word.start : word.end], where)
-                has_program = True
-                yield from _commands(text, word.start + 1, word.end - 1, folds, where)
+            found = list(_quoted(text, word, folds, where, variables))
+            has_program = has_program or bool(found)
+            yield from found
     if unread and not has_program:
         raise _not_read(text, unread[0], where)
 
 
-def _refuse_longer_word(raw: str, where: str) -> None:
-    """Raises ConfigError unless a word with the program in it is one whole command in quotes."""
-    if raw[0] not in "'\"" or raw[-1] != raw[0] or f"\\{raw[0]}" in raw:
-        raise ConfigError(
-            f"{where}: has the program inside a longer word, or inside nested quotes. Give the command alone with "
-            f"--command, and the program as `-m {HOST_MODULE}`."
-        )
+def _quoted(
+    text: str, word: Word, folds: bool, where: str, variables: Variables
+) -> Iterator[tuple[Word, tuple[Word, ...]]]:
+    """The commands inside a word, if it is a whole command in quotes, as `bash -c` takes it.
+
+    An assignment runs nothing.
+    """
+    raw = text[word.start : word.end]
+    runs = word.text not in (HOST_MODULE, HOOKED_MODULE) and not re.match(r"[A-Za-z_]\w*\+?=", raw)
+    if not runs or not (HOST_MODULE in word.text or HOOKED_MODULE in word.text):
+        return
+    if raw[0] not in "'\"" or raw[-1] != raw[0]:
+        raise _longer_word(text, word, where)
+    # Blanks in the place of backslashes leave the words where they are, and the shell reads \" as a quote.
+    inside = re.sub(r'\\"', ' "', raw) if raw[0] == '"' else raw
+    masked = f"{text[: word.start]}{inside}{text[word.end :]}"
+    known = variables if raw[0] == '"' else None
+    for program, flags in _commands(masked, word.start + 1, word.end - 1, folds, where, known):
+        if f"\\{raw[0]}" in text[program.start : word.end - 1]:
+            raise _longer_word(text, word, where)
+        yield program, flags
+
+
+def _longer_word(text: str, word: Word, where: str) -> ConfigError:
+    return ConfigError(
+        f"{_at(where, text, word.start)}: has the program inside a longer word, or inside nested quotes. Give the "
+        f"command alone with --command, and the program as `-m {HOST_MODULE}`."
+    )
+
+
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
+
+
+def _at(where: str, text: str, place: int) -> str:
+    return f"{where}, line {_line(text, place)}"
+
+
+def _join_lines(text: str, flag: Word) -> str:
+    """How to join a line that begins with a flag to the command above it."""
+    above = text[: text.rindex("\n", 0, flag.start)].rpartition("\n")[2]
+    if above.lstrip().startswith("#"):
+        return "The comment above it ends the command. Move the comment out of the command."
+    if above.endswith("\\\\"):
+        return "The line above ends with two backslashes, as in a here-document. Give the command with --command."
+    if above.rstrip().endswith("\\"):
+        return "The line above has a space after its backslash. Remove the space."
+    return "End the previous line with a backslash."
 
 
 def _refuse_unread(text: str, command: ShellCommand, variables: Variables, where: str) -> None:
@@ -145,38 +205,40 @@ def _refuse_unread(text: str, command: ShellCommand, variables: Variables, where
     unreadable = next((word for word in command.words if variables.is_unreadable(word)), None)
     if unreadable is not None:
         raise ConfigError(
-            f"{where}: the flags in {unreadable.text} cannot be read, because its value has quotes or backslashes "
-            "inside, or is put together from several parts. Give the command with --command, and those flags in it."
+            f"{_at(where, text, unreadable.start)}: the flags in {unreadable.text} cannot be read, because its value "
+            "has quotes or backslashes inside, or is put together from several parts. Give the command with --command, "
+            "and those flags in it."
         )
 
 
 def _not_read(text: str, place: int, where: str) -> ConfigError:
-    line = text.count("\n", 0, place) + 1
     return ConfigError(
-        f"{where}, line {line}: a quote is opened here and never closed, or a word cannot be parsed: "
+        f"{_at(where, text, place)}: a quote is opened here and never closed, or a word cannot be parsed: "
         f"{text[place:].splitlines()[0]:.40}. If a shell can read it, give the training command alone with --command."
     )
 
 
-def _is_program(word: str, where: str) -> bool:
-    if word in (HOST_MODULE, HOOKED_MODULE):
-        return True
+def _is_program(text: str, words: tuple[Word, ...], number: int, where: str) -> bool:
+    word, place = words[number].text, _at(where, text, words[number].start)
     by_path = _PROGRAM.fullmatch(word)
-    if by_path and by_path[1] == "train_ppo_ray":
+    if by_path and "train_ppo_ray" in by_path.groups():
         raise ConfigError(
-            f"{where}: starts {word} by its path. Write `-m {HOST_MODULE}` instead, which starts the same program."
+            f"{place}: starts {word} by its path. Write `-m {HOST_MODULE}` instead, which starts the same program."
         )
-    if by_path or _OTHER.fullmatch(word):
+    if not by_path and not _MODULE_FOLLOWS.fullmatch(words[number - 1].text):
+        return False
+    if by_path or (_OTHER.fullmatch(word) and word != HOST_MODULE):
         raise ConfigError(
-            f"{where}: starts {word}, but RESTRAIN works only inside {HOST_MODULE}, OpenRLHF's reinforcement learning."
+            f"{place}: starts {word}, but RESTRAIN works only inside {HOST_MODULE}, OpenRLHF's reinforcement learning."
         )
-    return False
+    return word in (HOST_MODULE, HOOKED_MODULE)
 
 
-def _refuse_launcher(before: list[str], where: str) -> None:
-    for launcher in _LAUNCHERS:
-        if any(word.rpartition("/")[2] == launcher for word in before):
+def _refuse_launcher(text: str, before: tuple[Word, ...], where: str) -> None:
+    for word in before:
+        launcher = word.text.rpartition("/")[2]
+        if launcher in _LAUNCHERS:
             raise ConfigError(
-                f"{where}: {launcher} would start {HOST_MODULE} once per GPU, but {HOST_MODULE} starts Ray, which uses "
-                f"all GPUs itself. Start it with `python -m {HOST_MODULE}`."
+                f"{_at(where, text, word.start)}: {launcher} would start {HOST_MODULE} once per GPU, but {HOST_MODULE} "
+                f"starts Ray, which uses all GPUs itself. Start it with `python -m {HOST_MODULE}`."
             )

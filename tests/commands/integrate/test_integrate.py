@@ -171,6 +171,130 @@ def test_a_hooked_command_is_asked_with_its_own_method(script, tmp_path):
     assert "=> --rollout.n_samples_per_prompt 32" in done.stdout
 
 
+# Scripts as other people write them.
+ODD = {
+    "a program and flags in variables, named by other commands too": r"""
+ENTRY=openrlhf.cli.train_ppo_ray
+ARGS="FLAGS --algo.advantage.estimator rloo"
+echo "python -m $ENTRY $ARGS"; pgrep -f "python -m openrlhf.cli.train_ppo_ray"; usage() { echo "-m $ENTRY"; }
+python3 -m $ENTRY $ARGS""",
+    "a whole command in a variable": r"""
+CMD="python3 -m openrlhf.cli.train_ppo_ray FLAGS --algo.advantage.estimator rloo"
+echo $CMD
+eval "$CMD" """,
+    "escaped quotes before the program": r"""
+bash -c "ray job submit --runtime-env-json='{\"working_dir\": \"/x\"}' \
+    -- python3 -m openrlhf.cli.train_ppo_ray FLAGS \
+    --algo.advantage.estimator rloo" """,
+    "comments in backquotes": r"""
+python3 -m openrlhf.cli.train_ppo_ray FLAGS \
+  `# the learning rate` \
+  --algo.advantage.estimator rloo `# a baseline` --actor.adam.lr 1e-6""",
+    "an alternative with blanks": r"""
+python3 -m openrlhf.cli.train_ppo_ray FLAGS ${LORA:+--ds.lora.rank $LORA} --algo.advantage.estimator rloo""",
+    "a here-document that writes a script": r"""
+cat > inner.sh <<'EOF'
+# don't
+python3 -m openrlhf.cli.train_ppo_ray FLAGS \
+  --algo.advantage.estimator rloo
+EOF
+bash inner.sh""",
+    "flags that are added under a condition": r"""
+ARGS=(FLAGS --algo.advantage.estimator rloo)
+if [ -n "$KEY" ]; then ARGS+=(--logger.wandb.key $KEY --algo.advantage.estimator gae); fi
+[ -n "$KEY" ] && ARGS+=(--train.async_enable)
+python3 -m openrlhf.cli.train_ppo_ray "${ARGS[@]}" """,
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_scripts_change_as_bash_reads_them(name, tmp_path):
+    script = ODD[name].replace("FLAGS", GOOD)
+    before, (program, after) = argv(script, tmp_path)[1], argv(changed(Written.of_command(script)), tmp_path)
+    assert program == "restrain_openrlhf.hook.train_ppo_ray"
+    refuse_words(after)
+    old, new = (vars(parse(words)) for words in (before, after[2:]))
+    assert {flag: (old[flag], new[flag]) for flag in new if new[flag] != old[flag]} == {
+        "algo.advantage.estimator": ("rloo", "group_norm")
+    }
+
+
+def test_old_names_of_flags_become_todays(tmp_path):
+    script = r"""
+ARGS=(--pretrain m --prompt_data=p --vllm_num_engines 8 --colocate_all_models --n_samples_per_prompt 8)
+ARGS+=(--use_kl_loss --advantage_estimator=rloo --generate_max_len 64 --save_path "my model")
+python3 -m openrlhf.cli.train_ppo_ray "${ARGS[@]}" --eps_clip_low_high 0.1 0.3 """
+    words = argv(changed(Written.of_command(script)), tmp_path)[1]
+    refuse_words(words)
+    assert {name: value for name, value in vars(parse(words[2:])).items() if value != parse([]).__dict__[name]} == {
+        "actor.model_name_or_path": "m",
+        "data.prompt_dataset": "p",
+        "vllm.num_engines": 8,
+        "train.colocate_all": True,
+        "rollout.n_samples_per_prompt": 8,
+        "algo.kl.use_loss": True,
+        "algo.advantage.estimator": "group_norm",
+        "rollout.max_new_tokens": 64,
+        "ckpt.output_dir": "my model",
+        "actor.eps_clip_low_high": [0.1, 0.3],
+    }
+    done = restrain("integrate", "--command", script)
+    assert done.returncode == 0
+    assert "--generate_max_len => --rollout.max_new_tokens\n" in done.stdout
+
+
+def test_every_old_name_has_a_flag_of_today():
+    names = yaml.safe_load((ROOT / "restrain_openrlhf/commands/integrate/old_names.yaml").read_text())
+    known = vars(parse([]))
+    assert set(names["renamed"].values()) <= known.keys()
+    assert not (names["renamed"].keys() | names["gone"].keys()) & known.keys()
+
+
+BARE = "python -m openrlhf.cli.train_ppo_ray --train.colocate_all --algo.kl.use_loss --algo.advantage.estimator"
+
+
+def test_a_value_that_only_the_shell_knows_is_neither_missing_nor_changed():
+    flags = '--actor.model_name_or_path "$1" --data.prompt_dataset ~/p.jsonl --vllm.num_engines $E'
+    done = restrain(
+        "integrate",
+        "--command",
+        f"{BARE} $EST {flags} --rollout.n_samples_per_prompt $N --data.max_len 9 --rollout.max_new_tokens ${{TOKENS}}",
+    )
+    assert done.returncode == 0, done.stdout
+    assert "None." in done.stdout
+    assert "+    --rollout.n" not in done.stdout
+    for word in ('--n="$N"', '--model="$1"', '--prompts="$HOME/p.jsonl"', '--max-new-tokens="${TOKENS}"'):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    "assigned",
+    [
+        'if [ "$1" ]; then A="--train.seed x"; else A="--train.seed y"; fi',
+        'case "$1" in a) A=(--train.seed x);; esac',
+        "A=\nfor A in 1 2; do true; done",
+        "A=\n[ $1 ] &&\n  A+=--train.seed=x",
+        "A=--train.seed=x\nread -r A",
+    ],
+)
+def test_a_variable_that_depends_on_a_condition_is_not_checked(assigned):
+    done = restrain("integrate", "--command", f"{assigned}\n{BARE} group_norm $A")
+    assert done.returncode == 0, done.stdout
+    assert "only your shell knows the value\n$A\n\n" in done.stdout
+    done = restrain("integrate", "--command", f"A='--train.seed x'\n{BARE} group_norm $A")
+    assert "invalid int value" in done.stdout
+
+
+def test_a_file_that_is_named_with_an_equals_sign_is_that_of_the_command(tmp_path):
+    (tmp_path / "mine.yaml").write_text("method: {name: ttrl, votes: 64, train_on: 32}\n")
+    done = restrain(
+        "integrate",
+        "--command",
+        f"python -m restrain_openrlhf.hook.train_ppo_ray {GOOD} --restrain.config={tmp_path}/mine.yaml",
+    )
+    assert "draws 64 rollouts of a prompt and trains on 32" in done.stdout
+
+
 @pytest.mark.parametrize("style", [">-", "|", '"', ""])
 def test_a_rayjob_keeps_all_but_its_entry_point(style, tmp_path):
     flags = [
@@ -293,7 +417,7 @@ def test_a_value_that_only_the_shell_knows_is_said_and_left():
         ("--actor.adam.lr fast", "invalid float value: 'fast'"),
         ("--algo.kl.estimator k9", "invalid choice: 'k9'"),
         ("--rollout.batchsize 3", "Did you mean 'rollout.batch_size'?"),
-        ("--n_samples_per_prompt 8", "OpenRLHF up to 0.10.1 has names without a dot"),
+        ("--prompt_max_len 1024", "Write --data.max_len with the sum of prompt_max_len and generate_max_len"),
         ("--train.colocate_all true", "'true' belongs to no flag"),
         ("--actor.adam.lr", "expected one argument"),
         ("--train.async_enable --train.partial_rollout_enable --vllm.enable_sleep", "Remove one of"),
@@ -321,13 +445,29 @@ def test_what_only_the_user_can_decide_is_said_so_and_ends_with_status_1(flags, 
             "python -m openrlhf.cli.train_ppo_ray\n --x 1",
             "--command, line 2: begins with a flag. End the previous line",
         ),
-        ("python -m openrlhf.cli.train_ppo_ray; python -m openrlhf.cli.train_ppo_ray", "has 2 commands"),
+        ("python -m openrlhf.cli.train_ppo_ray\npython -m openrlhf.cli.train_ppo_ray", "in lines 1 and 2. Give one"),
+        ("pkill -f openrlhf.cli.train_ppo_ray\nbash x.sh", "Line 1 names it, but not in a command that can be read"),
+        ("OUT=$(python -m openrlhf.cli.train_ppo_ray)", "Line 1 names it, but not in a command that can be read"),
+        ("cd x && python3 train_ppo_ray.py --x 1", "line 1: starts train_ppo_ray.py by its path. Write `-m"),
+        ("python -m torch.distributed.run -m openrlhf.cli.train_ppo_ray", "torch.distributed.run would start"),
+        (
+            "python -m openrlhf.cli.train_ppo_ray \\\n --x 1 \\\n # a note \\\n --y 1",
+            "line 4: begins with a flag. The comment above it ends the command. Move",
+        ),
+        (
+            "python -m openrlhf.cli.train_ppo_ray \\ \n --x 1",
+            "line 2: begins with a flag. The line above has a space after its backslash. Remove",
+        ),
+        (
+            "sbatch <<EOF\nsrun python -m openrlhf.cli.train_ppo_ray \\\\\n --x 1\nEOF",
+            "line 3: begins with a flag. The line above ends with two backslashes, as in a here-document.",
+        ),
         (
             "python -m openrlhf.cli'.train_ppo_ray",
             "or a word cannot be parsed: '.train_ppo_ray. If a shell can read it, give",
         ),
         (r'A="--a \"b c\"" && python -m openrlhf.cli.train_ppo_ray $A', "the flags in $A cannot be read"),
-        (r'bash -c "python -m openrlhf.cli.train_ppo_ray --a \"b\""', "inside nested quotes"),
+        (r'A= && bash -c "python -m openrlhf.cli.train_ppo_ray --a \"b\""', "line 1: has the program inside a longer"),
         ("python -mopenrlhf.cli.train_ppo_ray --x 1", "inside a longer word"),
     ],
 )
@@ -344,7 +484,9 @@ def test_wrong_files_and_options(tmp_path):
     (tmp_path / "none.yaml").write_text("kind: Pod\n")
     (tmp_path / "binary.sh").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "mine.yaml").write_text("method: {name: ttrl}\n")
+    (tmp_path / "start.py").write_text('run([python, "-m", "openrlhf.cli.train_ppo_ray"])\n')
     for words, said in (
+        (("--file", tmp_path / "start.py"), "is a Python program. Give the command that it starts"),
         (("--file", tmp_path / "absent.sh"), "no such file"),
         (("--file", tmp_path / "list.yaml"), "as a list of words"),
         (("--file", tmp_path / "escaped.yaml"), "quotes or escapes inside the quotes of its YAML. Give the command"),
