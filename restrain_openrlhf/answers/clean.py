@@ -39,11 +39,6 @@ _REPLACEMENTS = (
     (re.compile("√"), r"\\sqrt "),
     (re.compile(r"\\[lr]?vert(?![a-zA-Z])"), "|"),
     (re.compile(r"\\[lc]?dots[bc]?(?![a-zA-Z])|\.\.\.|…"), r"\\dots "),
-    (re.compile("∪"), r"\\cup "),
-    (re.compile("∈"), r"\\in "),
-    (re.compile("±"), r"\\pm "),
-    (re.compile("∠"), r"\\angle "),
-    (re.compile("△"), r"\\triangle "),
 )
 # Text in a formula, with an exponent that makes it a unit of area or volume.
 _TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}(\s*\^\s*\{?[23]\}?)?")
@@ -74,14 +69,15 @@ _BY_SPACE = re.compile(rf"(?<![\w.^])(?:(?<!\d,)|(?!\d{{3}}))[1-9]\d{{0,2}}(?:{_
 _DECIMALS_BY_SPACE = re.compile(rf"(?<!\d)\d+\.\d{{3}}(?:{_GAP}\d{{3}})+(?!(?:{_GAP})?\d)")
 # After these, the next digit is an argument and not part of a longer number: \log_2 100, x^2 100, \frac 3 100.
 _TAKES_DIGIT = re.compile(r"(?:[_^]|\\(?:[cdt]?frac|[dt]?binom|sqrt))\s*$")
-# Letters outside ASCII: Greek ones, and digits above and below the line.
+# Characters outside ASCII: Greek letters, signs, and digits above and below the line.
 _NAMES = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau "
     "upsilon phi chi psi omega"
 ).split()
 _GREEK = {chr(ord("α") + place): rf"\{name} " for place, name in enumerate(_NAMES)}
 _CAPITALS = dict(zip("ΓΔΘΛΞΠΣΦΨΩ", "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split(), strict=True))
-_TABLE = str.maketrans(_GREEK | {letter: rf"\{name} " for letter, name in _CAPITALS.items()})
+_SIGNS = {"∪": "cup", "∈": "in", "±": "pm", "∠": "angle", "△": "triangle"}
+_TABLE = str.maketrans(_GREEK | {sign: rf"\{name} " for sign, name in (_CAPITALS | _SIGNS).items()})
 _BELOW, _ABOVE = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"), str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _RUN_BELOW, _RUN_ABOVE = re.compile("[₀-₉]+"), re.compile("[⁰¹²³⁴-⁹⁻]+")
 

@@ -10,8 +10,8 @@ from restrain_openrlhf.answers.value import (
     Value,
     at_point,
     fingerprint,
-    fingerprints,
     inexact,
+    value_key,
     values_of,
     variables,
 )
@@ -38,8 +38,7 @@ def _interval(low: str, low_open: bool, high: str, high_open: bool) -> str | Non
     below, above = values_of(low), values_of(high)
     if below is None or above is None:
         return None
-    bounds = ["value " + " | ".join(fingerprints(found)) for found in (below, above)]
-    return _interval_key(bounds[0], low_open, bounds[1], high_open)
+    return _interval_key(value_key(below), low_open, value_key(above), high_open)
 
 
 def _interval_key(low: str, low_open: bool, high: str, high_open: bool) -> str:
@@ -49,23 +48,17 @@ def _interval_key(low: str, low_open: bool, high: str, high_open: bool) -> str:
 
 def _one_sided(left: str, right: str, strict: bool) -> str | None:
     """The key of left < right: a ray if it is linear in one variable, or else left − right up to a positive factor."""
-    found = difference(left, right)
-    heights = [_real(value) for value in found or ()]
-    if not heights or None in heights:
+    numbers = [CONTEXT.mpc(inexact(value)) for value in difference(left, right) or ()]
+    # Complex numbers have no order.
+    if not numbers or any(number.imag for number in numbers):
         return None
-    real = [height for height in heights if height is not None]
+    heights = [number.real for number in numbers]
     names = variables(parse(f"({left})-({right})"))
-    ray = _ray(real, next(iter(names)), strict) if len(names) == 1 else None
+    ray = _ray(heights, next(iter(names)), strict) if len(names) == 1 else None
     if ray:
         return ray
-    scale = abs(real[0]) or CONTEXT.mpf(1)
-    return f"less {strict} " + " | ".join(fingerprint(height / scale) for height in real)
-
-
-def _real(value: Value) -> Value | None:
-    """The value as a real number; None for a complex one, which has no order."""
-    number = CONTEXT.mpc(inexact(value))
-    return None if number.imag else number.real
+    scale = abs(heights[0]) or CONTEXT.mpf(1)
+    return f"less {strict} " + " | ".join(fingerprint(height / scale) for height in heights)
 
 
 def _ray(heights: list[Value], name: str, strict: bool) -> str | None:

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from restrain_openrlhf.answers.clean import clean
+from restrain_openrlhf.answers.kind import number_classes
 from restrain_openrlhf.answers.lists import list_key, matrix_key, union_key, unordered
 from restrain_openrlhf.answers.plain_text import is_plain, is_statement
 from restrain_openrlhf.answers.relations import KeyOf, assignment, relation_key
 from restrain_openrlhf.answers.residual import NoSecondsLeftError, residual_key
 from restrain_openrlhf.answers.structure import Bracketed, bracket_kind, bracketed, split_top_level, unwrap_braces
-from restrain_openrlhf.answers.value import fingerprints, values_of
+from restrain_openrlhf.answers.value import value_key, values_of
 
 MAX_LENGTH = 4000
 MAX_NESTING = 12
@@ -42,8 +43,7 @@ def remembered_key(answer: str) -> str:
 
 def classes(answers: Sequence[str | None]) -> list[int | None]:
     """Each answer's class, numbered in order of first appearance; None for a missing answer."""
-    numbers: dict[str, int] = {}
-    return [None if answer is None else numbers.setdefault(canonical_key(answer), len(numbers)) for answer in answers]
+    return number_classes([None if answer is None else canonical_key(answer) for answer in answers])
 
 
 def _key(text: str, depth: int) -> str:
@@ -139,7 +139,7 @@ def _number(text: str, _key_of: KeyOf) -> str | None:
 
 def _number_key(text: str, plus_minus: int) -> str | None:
     found = values_of(text, plus_minus)
-    return "value " + " | ".join(fingerprints(found)) if found else None
+    return value_key(found) if found else None
 
 
 FORMS = (

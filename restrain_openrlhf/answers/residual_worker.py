@@ -63,7 +63,7 @@ def key_of(read: Any, text: str) -> str | None:
 
 
 def _key(expression: Any) -> str | None:
-    from restrain_openrlhf.answers.value import CONTEXT, at_point, fingerprints  # noqa: PLC0415 - after latex2sympy2
+    from restrain_openrlhf.answers.value import CONTEXT, at_point, value_key  # noqa: PLC0415 - after latex2sympy2
 
     symbols = sorted(expression.free_symbols, key=str)
     found = []
@@ -73,7 +73,7 @@ def _key(expression: Any) -> str | None:
         if not (real.is_Number and imaginary.is_Number and real.is_finite):
             return None
         found.append(CONTEXT.mpc(str(real), str(imaginary)))
-    return "value " + " | ".join(fingerprints(tuple(found)))
+    return value_key(tuple(found))
 
 
 def _rational(value: Any) -> Any:

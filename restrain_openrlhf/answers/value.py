@@ -207,10 +207,10 @@ def fingerprint(value: Value) -> str:
     )
 
 
-def fingerprints(found: tuple[Value, ...]) -> list[str]:
-    """One fingerprint per point, or a single one if the variables cancel."""
+def value_key(found: tuple[Value, ...]) -> str:
+    """The key of an expression: one fingerprint per point, or a single one if the variables cancel."""
     texts = [fingerprint(value) for value in found]
-    return texts[:1] if len(set(texts)) == 1 else texts
+    return "value " + " | ".join(texts[:1] if len(set(texts)) == 1 else texts)
 
 
 def _evaluate(node: Node, point: int) -> Value:

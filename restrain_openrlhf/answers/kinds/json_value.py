@@ -206,16 +206,11 @@ def _last_bare(text: str) -> str | None:
 
 
 def _opening(text: str, backwards: str, end: int) -> int | None:
-    """The place of the bracket that `end` closes, searched backwards over strings; None if there is none."""
+    """The place of the bracket that the one at `end` closes; None if there is none."""
     expected: list[str] = []
-    in_string = False
-    for place in _marks_before(backwards, end + 1):
+    for place in _brackets_before(text, backwards, end + 1):
         mark = text[place]
-        if mark == '"' and not _is_escaped(text, place):
-            in_string = not in_string
-        elif in_string or mark == '"':
-            continue
-        elif mark in _OPENING:
+        if mark in _OPENING:
             expected.append(_OPENING[mark])
         elif mark != expected.pop():
             return None
@@ -224,10 +219,15 @@ def _opening(text: str, backwards: str, end: int) -> int | None:
     return None
 
 
-def _marks_before(backwards: str, end: int) -> Iterator[int]:
-    """Places of marks before `end`, the last first. The text is given `backwards`, so that it is reversed once."""
-    size = len(backwards)
-    return (size - 1 - found.start() for found in _MARK.finditer(backwards, size - end))
+def _brackets_before(text: str, backwards: str, end: int) -> Iterator[int]:
+    """Places of brackets outside of strings before `end`, the last first. `backwards` is the text, reversed once."""
+    in_string = False
+    for found in _MARK.finditer(backwards, len(text) - end):
+        place = len(text) - 1 - found.start()
+        if found[0] == '"':
+            in_string ^= not _is_escaped(text, place)
+        elif not in_string:
+            yield place
 
 
 def _is_escaped(text: str, place: int) -> bool:
@@ -251,11 +251,8 @@ def _is_a_fragment(text: str, backwards: str, start: int) -> bool:
     if not _INSIDE.search(text[max(start - 100, 0) : start]):
         return False
     depth = 0
-    in_string = False
-    for place in _marks_before(backwards, start):
-        in_string ^= text[place] == '"' and not _is_escaped(text, place)
-        if not in_string and text[place] != '"':
-            depth += 1 if text[place] in _OPENING else -1
+    for place in _brackets_before(text, backwards, start):
+        depth += 1 if text[place] in _OPENING else -1
         if depth < 0:
             return True
     return False

@@ -1,11 +1,10 @@
 """Mathematics: the last box, an announced answer, or the last formula, choice or number, compared by value."""
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from restrain_openrlhf.answers import gold as grader
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION, extract
-from restrain_openrlhf.answers.keys import canonical_key, classes
+from restrain_openrlhf.answers.keys import canonical_key
 from restrain_openrlhf.answers.kind import AnswerKind, Row, register
 from restrain_openrlhf.answers.residual import refuse_missing_library
 
@@ -36,9 +35,6 @@ class Mathematics(AnswerKind):
 
     def key(self, answer: str, row: Row) -> str:
         return canonical_key(answer)
-
-    def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
-        return classes(answers)
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         return grader.is_right(answer, gold)
