@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.model_files import ensure_model
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference import Reference, load_reference
@@ -63,7 +64,7 @@ def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep) -> O
     rows = predictions(base, after, [problem.id for problem in plan.problems])
     write_rows(job.out / PREDICTIONS, rows)
     outcome = _outcome(job, plan, trained, rows, on_phase)
-    (job.out / "result.json").write_text(outcome.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    write_whole(job.out / "result.json", outcome.model_dump_json(indent=2) + "\n")
     write_report(job, outcome, rows)
     return outcome
 

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from tempfile import gettempdir
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
 
@@ -36,6 +37,7 @@ from restrain_openrlhf.commands.slurm.command import slurm
 from restrain_openrlhf.commands.study import study
 from restrain_openrlhf.commands.train import presets, show, train
 from restrain_openrlhf.commands.view.command import view
+from restrain_openrlhf.data.outputs import FULL
 from restrain_openrlhf.errors import RestrainError
 
 
@@ -81,7 +83,7 @@ CLUSTER = "On a cluster"
 INTERRUPTED = 130
 # Errors that come from the path that a user typed, not from a defect here. A missing file is reported where it is read.
 FILE_SYSTEM_ERRORS = frozenset(
-    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.ENAMETOOLONG, errno.ELOOP)
+    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 )
 STARTS_AGAIN = "the same command starts again from its beginning"
 # For commands that keep their progress on disk.
@@ -166,6 +168,9 @@ def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProx
             "a checkout, or requirements/gpu.txt."
         )
     except OSError as error:
+        if error.errno in FULL:
+            where = error.filename or f"this command's output, or temporary files in {gettempdir()}"
+            _end(f"{where}: {error.strerror}. Free some space, and run the same command again.")
         if error.filename is None or error.errno not in FILE_SYSTEM_ERRORS:
             raise
         _end(f"{error.filename}: {error.strerror}. Name another place, or see to it that this user may use this one.")

@@ -15,6 +15,7 @@ from rich.console import Console
 from restrain_openrlhf.commands.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, override_words, parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.data.outputs import whole_file, write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.machine.processes import Command, run_together
 from restrain_openrlhf.records.folder import RunFolder
@@ -189,8 +190,8 @@ def write_study(runs: Sequence[StudyRun], out: Path) -> None:
         raise RunError(f"{out}: no run has an evaluation yet, so there is nothing to report. Read the runs' logs.")
     rows = list(map(accuracy_row, found))
     lines = "".join(f"| {' | '.join(cells)} |\n" for cells in (HEADER, ["---"] * len(HEADER), *rows))
-    (out / "table.md").write_text(f"## Held-out accuracy (pass@1)\n\n{lines}", encoding="utf-8")
-    with (out / "table.csv").open("w", newline="", encoding="utf-8") as file:
+    write_whole(out / "table.md", f"## Held-out accuracy (pass@1)\n\n{lines}")
+    with whole_file(out / "table.csv") as file:
         csv.writer(file).writerows([HEADER, *rows])
     save_figures({"curves": draw(found)}, out)
 

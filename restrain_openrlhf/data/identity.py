@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.data.model_files import refuse_adapter
-from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 
 # The files on which a model's responses depend: configuration, code, weights, end tokens and tokenizer.
@@ -166,8 +166,7 @@ def file_digest(path: Path) -> str:
     if before[0] >= CACHED_FROM and has_settled and _state(path) == before:
         with suppress(OSError, DataError):
             entry.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(entry) as text:
-                text.write(found)
+            write_whole(entry, found)
     return found
 
 
@@ -215,8 +214,7 @@ class Provenance(BaseModel):
         return None
 
     def write(self, file: Path) -> None:
-        with whole_file(provenance_path(file)) as text:
-            text.write(self.text)
+        write_whole(provenance_path(file), self.text)
 
     @property
     def text(self) -> str:

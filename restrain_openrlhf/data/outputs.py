@@ -1,5 +1,6 @@
 """Output files and folders: whether they can be written, and files that get their name once they are whole."""
 
+import errno
 import os
 import secrets
 import stat
@@ -18,6 +19,8 @@ KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 STANDARD_OUTPUT = 1
+# The disk is full, or this user's part of it.
+FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 @contextmanager
@@ -30,19 +33,43 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
         yield file
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a text as a `whole_file`."""
+    with whole_file(path) as file:
+        file.write(text)
+
+
 @contextmanager
 def replacing(target: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """A file beside `target` that replaces it once it is complete. Raises OSError if the disk is full."""
     # The process's number would not do: in pods that share a volume, several processes have the number 1.
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.partial")
     try:
-        with partial.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+        with _named_if_full(target), partial.open(mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def appended(path: Path) -> Iterator[IO[str]]:
+    """A file to which text is added. Raises OSError if the disk is full; part of the text may then be in the file."""
+    with _named_if_full(path), path.open("a", encoding="utf-8") as file:
+        yield file
+
+
+@contextmanager
+def _named_if_full(path: Path) -> Iterator[None]:
+    """Within the block, the error of a full disk names the file, which Python's own does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def output_file(path: Path) -> Path:

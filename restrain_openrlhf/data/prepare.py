@@ -17,7 +17,7 @@ from restrain_openrlhf.data.contamination import words
 from restrain_openrlhf.data.gold import GoldAnswer, PromptOnly, write_separated
 from restrain_openrlhf.data.identity import Digests, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.data.sources import Row, TrainingSet, each_row_of
 from restrain_openrlhf.errors import DataError
@@ -92,8 +92,8 @@ class Prepared(BaseModel):
 
     def write_description(self) -> None:
         """Write this description beside the prompts."""
-        with whole_file(self.prompts.with_name(f"{self.prompts.stem}.about.json")) as file:
-            file.write(self.model_dump_json(indent=2) + "\n")
+        about = self.prompts.with_name(f"{self.prompts.stem}.about.json")
+        write_whole(about, self.model_dump_json(indent=2) + "\n")
 
 
 def prepare(

@@ -13,6 +13,7 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.answers.gold import GRADER_VERSION
 from restrain_openrlhf.data.identity import Provenance
 from restrain_openrlhf.data.jsonl import each_row, read_rows, write_rows
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.estimators import (
@@ -241,7 +242,7 @@ def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
         extractor_version=provenance.kind.whole_version,
         grader_version=GRADER_VERSION,
     )
-    folder.result.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    write_whole(folder.result, result.model_dump_json(indent=2) + "\n")
     return result, Changes(of, changed)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
-from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
@@ -124,5 +124,4 @@ def claim_checkpoints(flags: Mapping[str, Any], kind: AnswerKind, reference: Pat
             file=sys.stderr,
         )
     folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(record) as file:
-        file.write(json.dumps(digests(now), indent=2) + "\n")
+    write_whole(record, json.dumps(digests(now), indent=2) + "\n")

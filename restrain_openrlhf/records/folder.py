@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.config.yaml_file import Key, RunConfig
-from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.records.contents import Content, contents, digests, refuse_changed
 
@@ -100,9 +100,8 @@ class RunFolder:
         if self.completed.exists():
             return
         resolved = {**_resolved(config, flags), CONTENTS: digests(_contents(config, flags))}
-        with whole_file(self.resolved) as file:
-            file.write(json.dumps(resolved, indent=2) + "\n")
-        self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
+        write_whole(self.resolved, json.dumps(resolved, indent=2) + "\n")
+        write_whole(self.hook_config, yaml.safe_dump(config.written()))
 
     def refuse_another(self, config: RunConfig, flags: dict[str, object]) -> None:
         """Raises RunError if the folder holds a run with another configuration or other inputs."""
@@ -132,7 +131,7 @@ class RunFolder:
 
     def mark_completed(self, completion: Completion) -> None:
         """Write the mark of completion, the last file of a run."""
-        self.completed.write_text(completion.model_dump_json() + "\n", encoding="utf-8")
+        write_whole(self.completed, completion.model_dump_json() + "\n")
 
     def completion(self) -> Completion | None:
         """How the run ended; None if it has not ended."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.data.jsonl import FollowedFile, dump, last_line
-from restrain_openrlhf.data.outputs import replacing
+from restrain_openrlhf.data.outputs import appended, replacing
 
 HELD_OUT_FILE = "evaluations.jsonl"
 PASS_AT_1 = "_pass1"
@@ -123,7 +123,7 @@ def append_row(path: Path, step: int, row: Mapping[str, Any]) -> None:
         kept = (line for line in FollowedFile(path).new_lines() if json.loads(line)["step"] < step)
         with replacing(path) as file:
             file.writelines(kept)
-    with path.open("a", encoding="utf-8") as file:
+    with appended(path) as file:
         file.write(dump({"step": step, **row}))
 
 

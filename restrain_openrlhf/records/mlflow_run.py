@@ -14,6 +14,7 @@ from typing import Any
 
 from restrain_openrlhf.config.blocks import MlflowSettings
 from restrain_openrlhf.data.jsonl import FollowedFile
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError, reason_of
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import HELD_OUT_FILE
@@ -122,7 +123,7 @@ def _open_run(place: MlflowSettings, folder: Path) -> MlflowRun:
         deque(run.unseen(), maxlen=0)
         _failure_of(lambda: client.update_run(run_id, status="RUNNING"))
     record = {"place": place.model_dump(), "run_id": run_id}
-    (folder / RUN_RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_whole(folder / RUN_RECORD, json.dumps(record, indent=2) + "\n")
     return run
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.data.identity import Provenance
 from restrain_openrlhf.data.jsonl import drop_cut_line, dump, each_line, each_row, is_parquet, parse
-from restrain_openrlhf.data.outputs import output_file
+from restrain_openrlhf.data.outputs import appended, output_file
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
@@ -158,7 +158,7 @@ def lines_file(path: Path) -> Path:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[IO[str]]:
-    with output_file(path).open("a", encoding="utf-8") as file:
+    with appended(output_file(path)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ from restrain_openrlhf.data.outputs import whole_file
 from tests.command_line import refused, restrain
 from tests.commands.k8s.manifests import needs_kustomize
 from tests.conftest import ROOT
+from tests.e2e.conftest import small_disk
 
 ROLLOUTS = [{"id": 1, "problem": "p", "responses": [f"so \\boxed{{{n % 3}}}" for n in range(16)]}]
 SCORE = ("--method", "restrain", "--set", "prompt_weight=1.0")
@@ -69,6 +71,28 @@ def test_a_link_stays_and_its_target_is_written(rollouts, tmp_path, there):
     assert restrain("score", rollouts, *SCORE, "--out", link).returncode == 0
     assert link.is_symlink()
     assert json.loads(target.read_text())["id"] == 1
+
+
+@pytest.mark.parametrize("name", ["scores.jsonl", "scores.parquet"])
+def test_a_full_disk_is_told_with_the_file_and_keeps_what_was_there(rollouts, tmp_path, name):
+    with small_disk(tmp_path / "disk", 1) as disk:
+        out = disk / name
+        out.write_text("old\n")
+        with suppress(OSError):
+            (disk / "taken").write_bytes(bytes(2 << 20))
+        said = refused("score", rollouts, *SCORE, "--out", out)
+        assert f"{out}: No space left on device. Free some space" in said.replace("\n", " ")
+        assert sorted(path.name for path in disk.iterdir()) == [name, "taken"]
+        assert out.read_text() == "old\n"
+
+
+def test_a_full_disk_behind_standard_output_is_told(tmp_path):
+    with Path("/dev/full").open("w") as stdout:
+        done = into(stdout, "presets", folder=tmp_path)
+    assert done.returncode == 2
+    assert "error: this command's output" in done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def into(stdout, *words, folder):

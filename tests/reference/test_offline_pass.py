@@ -21,6 +21,7 @@ from restrain_openrlhf.reference.offline_engine import Rollout, Sampling, prompt
 from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.reference.sampling_pass import PROMPTS_PER_CHUNK, SamplingPass, Shard
 from restrain_openrlhf.scoring import GroupScorer
+from tests.e2e.conftest import small_disk
 
 
 def prompts(count):
@@ -95,6 +96,21 @@ def test_a_killed_pass_goes_on_and_samples_nothing_twice(tmp_path):
     assert sum(progress) == len(everything)
     assert [row.id for row in load_reference(path).rows] == list(range(len(everything)))
     run_pass(everything, provenance(everything), path, lambda: pytest.fail("a whole pass must start no engine"))
+
+
+def test_a_pass_on_a_full_disk_keeps_what_it_has_and_goes_on_with_more_space(tmp_path):
+    everything = prompts(3 * PROMPTS_PER_CHUNK)
+    with small_disk(tmp_path / "disk", 1) as disk:
+        path, taken, rows = disk / "ref.jsonl", disk / "taken", []
+        taken.write_bytes(bytes((1 << 20) - (40 << 10)))
+        with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+            run_pass(everything, provenance(everything), path, Engine, rows.append)
+        assert rows == [0, PROMPTS_PER_CHUNK], "it was full in the second chunk, as the test needs it"
+        taken.unlink()
+        second = Engine()
+        run_pass(everything, provenance(everything), path, lambda: second)
+        assert [row.id for row in load_reference(path).rows] == list(range(len(everything)))
+        assert min(second.seen) >= PROMPTS_PER_CHUNK, "the first chunk was not sampled again"
 
 
 def test_another_pass_is_not_mixed_in(tmp_path):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from restrain_openrlhf.data.demo_tasks.tasks import DemoTask
 from restrain_openrlhf.data.gold import load_gold
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
 from restrain_openrlhf.evaluation.figures.curves import draw_reliability, load_curves, save_run_figures
@@ -37,7 +38,7 @@ class MethodResult(BaseModel, frozen=True):
     top_answer_share: float
 
     def write(self, folder: Path) -> None:
-        (folder / RESULT_FILE).write_text(self.model_dump_json() + "\n", encoding="utf-8")
+        write_whole(folder / RESULT_FILE, self.model_dump_json() + "\n")
 
     @classmethod
     def read(cls, path: Path) -> "MethodResult":

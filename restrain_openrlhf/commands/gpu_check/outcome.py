@@ -9,6 +9,8 @@ from typing import Literal
 from rich.markup import escape
 from rich.table import Column, Table
 
+from restrain_openrlhf.data.outputs import write_whole
+
 Verdict = Literal["pass", "fail", "skipped"]
 COLOURS: Mapping[Verdict, str] = {"pass": "green", "fail": "red", "skipped": "yellow"}
 
@@ -67,5 +69,5 @@ def write_json(results: Sequence[CheckResult], folder: Path, device: str) -> Pat
     """Write all results. This is done after every check, so that an interrupted command leaves its results."""
     path = folder / "gpu-check.json"
     document = {"device": device, "ok": all(result.ok for result in results), "checks": [asdict(r) for r in results]}
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(document, indent=2) + "\n")
     return path

@@ -20,6 +20,7 @@ from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_file, t
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
 step_option = partial(typer.Option, rich_help_panel="What is run")
@@ -115,7 +116,7 @@ def init(
     found = survey()
     document = {**found.settings, **options.model_dump(mode="json", exclude_defaults=True)}
     text = yaml.safe_dump(Cluster(**document).model_dump(mode="json", exclude_defaults=True), sort_keys=False)
-    out.write_text("".join(f"# {line}\n" for line in found.remarks) + text, encoding="utf-8")
+    write_whole(out, "".join(f"# {line}\n" for line in found.remarks) + text)
     for line in found.remarks:
         _tell(line)
     _tell(f"Wrote {out}. Check it, then give it to `restrain k8s render` and `restrain k8s platform` as --cluster.")

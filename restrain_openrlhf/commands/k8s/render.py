@@ -26,6 +26,7 @@ from restrain_openrlhf.commands.k8s.stages import (
     stage_of,
     stages_of,
 )
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
 OLDEST_KUSTOMIZE = 5
@@ -90,8 +91,8 @@ def _tree(
             ],
             "images": _new_images(images, tree),
         }
-        (folder / "experiment.yaml").write_text(experiment.text if experiment else "", encoding="utf-8")
-        (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        write_whole(folder / "experiment.yaml", experiment.text if experiment else "")
+        write_whole(folder / "kustomization.yaml", yaml.safe_dump(document, sort_keys=False))
         return cluster.fitted(build(folder), overlay.nodes)
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from restrain_openrlhf.commands.k8s.patches import PASS, QUEUE
 from restrain_openrlhf.commands.k8s.stages import EXPERIMENT, JOBS, SHARED, Manifest, Stage, mappings
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
 # The functions of run.sh. Calls that depend on what was rendered are written after them.
@@ -35,7 +36,7 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
     every = [each for objects in manifests.values() for each in objects]
     text = "\n".join([*_settings(every), "ready", *calls, 'say "Everything is complete."', ""])
     script = folder / "run.sh"
-    script.write_text(SCRIPT.read_text(encoding="utf-8") + text, encoding="utf-8")
+    write_whole(script, SCRIPT.read_text(encoding="utf-8") + text)
     script.chmod(0o755)
 
 
@@ -78,7 +79,7 @@ def _files(manifests: Mapping[Stage, Sequence[Manifest]]) -> dict[Stage, str]:
 
 def _write_files(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
     for stage, file in _files(manifests).items():
-        (folder / file).write_text(_text_of(manifests[stage]), encoding="utf-8")
+        write_whole(folder / file, _text_of(manifests[stage]))
 
 
 def _settings(every: Sequence[Manifest]) -> list[str]:

@@ -20,7 +20,7 @@ from restrain_openrlhf.commands.publish.private import (
 )
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.model_files import ADAPTER, ADAPTER_CONFIG, PATTERNS, refuse_incomplete
-from restrain_openrlhf.data.outputs import output_folder
+from restrain_openrlhf.data.outputs import output_folder, write_whole
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
@@ -105,8 +105,8 @@ def write_folder(run: RunFolder, out: Path, name: str, base_model: str | None, e
     for path in base.notices:
         shutil.copyfile(path, partial / path.name)
     configuration = published_configuration(run.record(), base.shown)
-    (partial / CONFIGURATION).write_text(json.dumps(configuration, indent=2) + "\n", encoding="utf-8")
-    (partial / "README.md").write_text(card_text(run, name, base, measured, ADAPTER in folders), encoding="utf-8")
+    write_whole(partial / CONFIGURATION, json.dumps(configuration, indent=2) + "\n")
+    write_whole(partial / "README.md", card_text(run, name, base, measured, ADAPTER in folders))
     refuse_private(partial, run.path)
     refuse_incomplete(partial)
     shutil.rmtree(out, ignore_errors=True)

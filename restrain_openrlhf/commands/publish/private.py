@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.config.yaml_file import SECRET_FLAGS
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
 
 # Settings of where a run is kept, logged and served. They do not change its weights, and hold addresses and user names.
@@ -68,7 +69,7 @@ def clean_json(path: Path, replaced: Mapping[str, str]) -> None:
     before = json.loads(path.read_text(encoding="utf-8"))
     after = cleaned(before, clean)
     if after != before:
-        path.write_text(json.dumps(after, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(after, indent=2, ensure_ascii=False) + "\n")
 
 
 def refuse_private(folder: Path, run: Path) -> None:

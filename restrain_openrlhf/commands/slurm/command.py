@@ -13,6 +13,7 @@ from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder,
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.nodes import Layout, NodeShape, flags_on_nodes, plan, run_name
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.folder import adapts_at_test_time
 from restrain_openrlhf.reference.sampling_pass import Shard
@@ -127,7 +128,7 @@ def render(
     flags = flags_on_nodes(run, options.shape)
     layout = plan(flags, options.shape)
     _make(folder)
-    (folder / "experiment.yaml").write_text(_text(run), encoding="utf-8")
+    write_whole(folder / "experiment.yaml", _text(run))
     _write_scripts(folder, _values(run, options, folder, layout, int(flags["vllm.tensor_parallel_size"])))
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     nodes, gpus = _counted(layout.nodes, "node"), _counted(layout.gpus, "GPU")
@@ -197,7 +198,7 @@ def _write_scripts(out: Path, values: dict[str, Any]) -> None:
     )
     environment.filters["quoted"] = _quoted
     for name in ("job.sh", "pass.sh") if values["reference"] and values["nodes"] > 1 else ("job.sh",):
-        (out / name).write_text(environment.get_template(f"{name}.j2").render(values), encoding="utf-8")
+        write_whole(out / name, environment.get_template(f"{name}.j2").render(values))
         (out / name).chmod(0o755)
 
 

@@ -8,13 +8,16 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 
+from restrain_openrlhf.data.outputs import replacing, write_whole
+
 
 def save_figures(figures: Mapping[str, Figure], out: Path) -> list[Path]:
     """Write each figure as NAME.png into `out`. Returns the paths."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{name}.png" for name in figures]
     for path, figure in zip(paths, figures.values(), strict=True):
-        figure.savefig(path, dpi=120)
+        with replacing(path, "wb") as file:
+            figure.savefig(file, dpi=120)
     return paths
 
 
@@ -43,4 +46,4 @@ def write_page(path: Path, title: str, lead: str, tables: Sequence[PageTable], p
     """Write the page, with text escaped and pictures embedded."""
     environment = Environment(loader=PackageLoader("restrain_openrlhf.evaluation.figures", "."), autoescape=True)
     page = environment.get_template("page.html.j2").render(title=title, lead=lead, tables=tables, pictures=pictures)
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)

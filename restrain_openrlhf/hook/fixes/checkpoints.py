@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from restrain_openrlhf.config.memory import GIB
-from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import CheckpointError
 from restrain_openrlhf.hook.fixes import lora
 from restrain_openrlhf.records.contents import ACTOR, LATEST
@@ -91,8 +91,7 @@ def _write(strategy: Any, saving: Saving) -> None:
     if saving.tag is not None:
         strategy._write_ckpt_metric(str(folder), saving.metric_value, metric_key=saving.metric_key)
     if saving.save_latest:
-        with whole_file(folder.with_name(LATEST)) as file:
-            file.write(folder.name)
+        write_whole(folder.with_name(LATEST), folder.name)
 
 
 def delete_surplus(strategy: Any, saving: Saving) -> None:
