@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from restrain_openrlhf import score
-from restrain_openrlhf.data.jsonl import each_identified_row
+from restrain_openrlhf.data.jsonl import each_numbered_row, identified
 from restrain_openrlhf.evaluation.grade import RolloutsRow
 from restrain_openrlhf.method.types import Floats
 
@@ -28,7 +28,7 @@ def gradient(advantages: Floats, ratios: Floats) -> Floats:
 
 
 def main(path: Path, kappa: float, seeds: int = 5) -> None:
-    rows = list(each_identified_row(path, RolloutsRow))
+    rows = list(identified(path, each_numbered_row(path, RolloutsRow)))
     texts = [row.responses for _, row in rows]
     scores = score(texts, method={**METHOD, "kappa": kappa})
     net = np.array([group.pair.net for group in scores])

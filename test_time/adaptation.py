@@ -73,7 +73,6 @@ class Adaptation:
 
     @property
     def training(self) -> RunFolder:
-        """The folder of the training run."""
         return RunFolder(self.out / "train")
 
 

@@ -28,7 +28,7 @@ TESTS = (
     "test_locks.py",
 )
 ON_GPUS = [name for name in presets() if not name.startswith("cpu/")]
-# A B200 as vLLM sees it without `machine/cuda.py: with_an_attention_that_is_there`.
+# A B200 as vLLM sees it without `machine/cuda.py: attention_without_nvcc`.
 UNMENDED = """
 import sys
 from restrain_openrlhf.machine import cuda

@@ -50,11 +50,7 @@ def close_items(prediction: str, reference: str) -> bool:
     one, other = _items(prediction), _items(reference)
     if one is None or other is None or len(one) != len(other):
         return False
-    return all(_item(a, b) for a, b in zip(one, other, strict=True))
-
-
-def _item(prediction: str, reference: str) -> bool:
-    return same_key(prediction, reference) or close_numbers(prediction, reference)
+    return all(same_key(a, b) or close_numbers(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _items(answer: str) -> list[str] | None:

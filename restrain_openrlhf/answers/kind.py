@@ -221,7 +221,7 @@ def read_columns(model: type[Columns], row: Row) -> Columns:
         ) from None
 
 
-def of_a_cell(value: Any) -> Any:
+def parse_cell(value: Any) -> Any:
     """Parse a list or mapping that a CSV cell holds as text, in JSON or Python; other values are unchanged."""
     text = value.strip() if isinstance(value, str) else ""
     with suppress(ValueError, RecursionError):
@@ -232,15 +232,15 @@ def of_a_cell(value: Any) -> Any:
     return value
 
 
-def _listing(value: Any) -> Any:
-    found = of_a_cell(value)
+def _parsed_listing(value: Any) -> Any:
+    found = parse_cell(value)
     if isinstance(found, str):
         raise ValueError('must be a list, which a cell of a CSV file has as JSON, such as ["one", "two"]')
     return found
 
 
 # For a column that holds a list or a mapping.
-OfACell = BeforeValidator(_listing)
+ParsedCell = BeforeValidator(_parsed_listing)
 
 
 KINDS: Registry[AnswerKind] = Registry("answers", "kind of answer", "restrain_openrlhf.answers", "my_kind")

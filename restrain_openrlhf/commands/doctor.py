@@ -7,9 +7,7 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +20,7 @@ from restrain_openrlhf.errors import HostError, RestrainError
 from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch, find_nvcc, why_not_compiled
 from restrain_openrlhf.machine.devices import detect, gpus
 from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension
-from restrain_openrlhf.machine.host_releases import Way, check_version, installed
+from restrain_openrlhf.machine.host_releases import Way, check_version, installed, version_of
 
 # Our own requirement. Those of OpenRLHF are in the table of its releases.
 OWN_PINS = {"latex2sympy2": "1.9.1"}
@@ -128,8 +126,7 @@ def _openrlhf() -> Finding:
 def _package(name: str, pinned: str) -> Finding:
     """The version of a package, which for vLLM's CPU build has another name."""
     for distribution in (name, f"{name}-cpu"):
-        with suppress(PackageNotFoundError):
-            found = version(distribution)
+        if found := version_of(distribution):
             label = found if distribution == name else f"{found} ({distribution})"
             return _judged(name, label, found.split("+")[0] == pinned, f"Install {name}=={pinned}.")
     return Finding(name, "not installed", False, f"Install {name}=={pinned} (make install).")

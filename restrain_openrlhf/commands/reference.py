@@ -67,7 +67,7 @@ def _run(job: OfflinePass) -> None:
     console = Console(stderr=True)
     with sampling_progress(console) as progress:
         task = progress.add_task("offline pass", total=len(job.prompts))
-        here = partial(job.run, engine=lambda: _engine(job))
+        here = partial(job.sampling().run, lambda: _engine(job))
         shards = everywhere.draw(job.shard, here, partial(progress.advance, task))
         if len(shards) > 1:
             merge([shard.path(out) for shard in shards], out)

@@ -76,7 +76,7 @@ def write_separated(out: Path, prompts: Iterable[PromptOnly], gold: Iterable[Gol
     return sidecar if gold is not None else None
 
 
-def an_answer(value: object) -> object:
+def finite_answer(value: object) -> object:
     """The value of a gold answer as it is. Raises ValueError for NaN and infinities, which graders would call wrong."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is no answer. Leave the answer out if it is not known")
@@ -89,7 +89,7 @@ class _Row(BaseModel):
     prompt_hash: str | None = None
     problem: str | None = None
     id: str | None = None
-    answer: Annotated[str, BeforeValidator(an_answer)]
+    answer: Annotated[str, BeforeValidator(finite_answer)]
 
 
 @dataclass(frozen=True)

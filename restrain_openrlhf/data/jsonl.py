@@ -79,11 +79,6 @@ def unit(path: Path) -> str:
     return {".parquet": "row", ".csv": "group"}.get(path.suffix.lower(), "line")
 
 
-def each_identified_row(path: Path, row_type: type[IdentifiedRow]) -> Iterator[tuple[int, IdentifiedRow]]:
-    """The rows of `each_numbered_row`, checked as in `identified`."""
-    return identified(path, each_numbered_row(path, row_type))
-
-
 def identified(path: Path, rows: Iterable[tuple[int, IdentifiedRow]]) -> Iterator[tuple[int, IdentifiedRow]]:
     """The numbered rows of a file, checked: no two rows have one id, and no text has a NUL character.
 

@@ -48,11 +48,6 @@ class CopyCheck(BaseModel):
     known_count: int | None
     known_digest: str | None
 
-    @classmethod
-    def of(cls, entry: TrainingSet, count: int, digest: str) -> Self:
-        """A copy of a training set, beside the known copy of that set."""
-        return cls(count=count, digest=digest, known_count=entry.count, known_digest=entry.digest)
-
     @property
     def is_another(self) -> bool:
         return self.known_digest not in (None, self.digest)
@@ -90,7 +85,7 @@ class Prepared(BaseModel):
     dropped_duplicates: int
     dropped_held_out: int = 0
 
-    def write_description(self) -> None:
+    def write(self) -> None:
         """Write this description beside the prompts."""
         about = self.prompts.with_name(f"{self.prompts.stem}.about.json")
         write_whole(about, self.model_dump_json(indent=2) + "\n")
@@ -132,11 +127,16 @@ def prepare(
         gold=_write(entry, read, rows, kept, out, supervised),
         count=len(kept),
         digest=rows.prompts.of_set(kept),
-        whole_set=CopyCheck.of(entry, len(apart), rows.prompts.of_set(apart)),
+        whole_set=CopyCheck(
+            count=len(apart),
+            digest=rows.prompts.of_set(apart),
+            known_count=entry.count,
+            known_digest=entry.digest,
+        ),
         dropped_duplicates=len(rows) - len(whole),
         dropped_held_out=len(whole) - len(apart),
     )
-    prepared.write_description()
+    prepared.write()
     return prepared
 
 

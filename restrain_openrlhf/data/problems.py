@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from restrain_openrlhf.answers.extract import last_boxes
-from restrain_openrlhf.answers.kind import of_a_cell
+from restrain_openrlhf.answers.kind import parse_cell
 from restrain_openrlhf.answers.kinds.choice import lists, options_of
 from restrain_openrlhf.errors import DataError
 
@@ -181,7 +181,7 @@ def mmlu(row: Row, place: int) -> Problem | None:
     """MMLU's rows of the subjects in STEM. `answer` is the place of the right choice, or its letter."""
     if (row["subject"] if "subject" in row else row["type"]) not in STEM:
         return None
-    choices = of_a_cell(row["choices"])
+    choices = parse_cell(row["choices"])
     if not isinstance(choices, list) or len(choices) != len(LETTERS) or None in choices:
         raise DataError(f"`choices` is {choices!r}; it must be a list of four")
     return problem_of(_id(row, place), with_choices(_text(row), choices), _letter(row["answer"]))
@@ -269,7 +269,7 @@ def mmlu_pro(row: Row, place: int) -> Problem:
         id=str(row.get("question_id") or place),
         problem=with_options(_text(row), row),
         answer=str(row["answer"]),
-        row={"options": of_a_cell(row["options"])},
+        row={"options": parse_cell(row["options"])},
     )
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, StrictInt, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
-from restrain_openrlhf.data.gold import an_answer
-from restrain_openrlhf.data.jsonl import Identified, at, each_identified_row, identified, validated
+from restrain_openrlhf.data.gold import finite_answer
+from restrain_openrlhf.data.jsonl import Identified, at, each_numbered_row, identified, validated
 from restrain_openrlhf.data.sources import each_row_of
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference import ReferenceRow
@@ -53,7 +53,6 @@ def grade_answers(
 
 
 def grade_vote(vote: ReferenceRow, gold: str, kind: AnswerKind = MATHEMATICS) -> GradeRow:
-    """Grade the answers of a row of a reference."""
     return grade_answers(str(vote.id), vote.answers, gold, kind, vote.row, vote.classes)
 
 
@@ -74,7 +73,6 @@ class ResponseRow(SampledRow):
 
     @classmethod
     def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
-        """The row of all rollouts of one prompt."""
         return cls(
             id=str(prompt.id),
             problem=prompt.problem,
@@ -104,12 +102,12 @@ class RolloutsRow(Identified):
 
     problem: str
     responses: tuple[str, ...]
-    answer: Annotated[str | StrictInt | StrictFloat | None, BeforeValidator(an_answer)] = None
+    answer: Annotated[str | StrictInt | StrictFloat | None, BeforeValidator(finite_answer)] = None
     entropies: tuple[float, ...] | None = None
     truncated: tuple[bool, ...] = ()
 
     @model_validator(mode="after")
-    def _says_it_of_each(self) -> Self:
+    def _one_mark_per_response(self) -> Self:
         if len(self.truncated) not in (0, len(self.responses)):
             raise ValueError(f"truncated has {len(self.truncated)} entries for {len(self.responses)} responses")
         return self
@@ -130,7 +128,7 @@ def numbered_rollouts(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
     In a CSV file, neighbouring rows of one problem, with a response each, form a group.
     """
     is_csv = path.suffix.lower() == ".csv"
-    return identified(path, _groups_of_csv(path)) if is_csv else each_identified_row(path, RolloutsRow)
+    return identified(path, _groups_of_csv(path) if is_csv else each_numbered_row(path, RolloutsRow))
 
 
 def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:

@@ -41,7 +41,10 @@ def main(words: Sequence[str] | None = None) -> None:
         check_version()
         ours, host_words = split_words(sys.argv[1:] if words is None else words)
         device, config = detect(), load_hook_config(ours.config)
-        host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
+        host_words = [
+            *host_words,
+            *missing_words(host_words, {**device.host_flags, "train.agent_func_path": str(agent_path())}),
+        ]
         flags = vars(parse(host_words))
         if not ours.is_checked:
             check_run(config, flags)
@@ -82,11 +85,6 @@ def run(config: HookConfig, flags: dict[str, Any], device: Device, host_words: S
     print(f"RESTRAIN is on: the method {config.method.name}, votes of {n} rollouts a prompt", flush=True)
     sys.argv = [ENTRY_POINT, *host_words]
     runpy.run_module(ENTRY_POINT, run_name="__main__", alter_sys=True)
-
-
-def agent_flag() -> dict[str, object]:
-    """The flag that names the file of the agent that draws and scores groups."""
-    return {"train.agent_func_path": str(agent_path())}
 
 
 def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[str]:

@@ -58,7 +58,7 @@ def install() -> None:
     expect((ADAM, ATTENTION, ENGINE, *EXTENSION_LOCK))
 
 
-def with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+def torch_adam_without_nvcc(wrapped: Any, _strategy: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     """Wraps DeepspeedStrategy.get_ds_train_config: use torch's Adam if DeepSpeed's cannot be compiled.
 
     utils/deepspeed/deepspeed.py asks for DeepSpeed's Adam, which is compiled when the optimizer is made.
@@ -70,7 +70,7 @@ def with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: 
     return {**config, "optimizer": {**optimizer, "params": {**optimizer["params"], **TORCH_ADAM}}}
 
 
-def with_an_attention_that_is_there(wrapped: Any, arguments: Any, args: Any, kwargs: Any) -> None:
+def attention_without_nvcc(wrapped: Any, arguments: Any, args: Any, kwargs: Any) -> None:
     """Wraps vLLM's EngineArgs.__post_init__: use vLLM's flash attention if FlashInfer's cannot be compiled.
 
     On compute capability 10 vLLM 0.29 prefers FlashInfer for heads of 64, 128 and 256, whether or not there is an nvcc
@@ -101,11 +101,11 @@ ADAM = Wrapping(
     "openrlhf.utils.deepspeed.deepspeed",
     "DeepspeedStrategy.get_ds_train_config",
     "(self, optim_dict, *, max_norm)",
-    "restrain_openrlhf.machine.cuda:with_an_adam_that_is_there",
+    "restrain_openrlhf.machine.cuda:torch_adam_without_nvcc",
 )
 ENGINE = Wrapping(
     "vllm.engine.arg_utils",
     "EngineArgs.__post_init__",
     "(self)",
-    "restrain_openrlhf.machine.cuda:with_an_attention_that_is_there",
+    "restrain_openrlhf.machine.cuda:attention_without_nvcc",
 )

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.device import Unsupported
-from restrain_openrlhf.machine.patching import Wrapping
+from restrain_openrlhf.machine.patching import Wrapping, load
 
 # The compiled part of flash-attn, without which flash_attn cannot be imported.
 EXTENSION = "flash_attn_2_cuda"
@@ -77,27 +77,13 @@ def _stand_in(name: str, functions: Mapping[str, Callable[..., Any]]) -> ModuleT
     return module
 
 
-def _unpad_input(values: Any, mask: Any) -> Any:
-    """From (B, T, …) to (tokens, …), followed by the tokens' places, the sequences' bounds and more."""
-    from transformers.modeling_flash_attention_utils import _unpad_input  # noqa: PLC0415 - costs seconds
-
-    return _unpad_input(values, mask)  # type: ignore[no-untyped-call]
-
-
-def _pad_input(values: Any, indices: Any, batch: int, length: int) -> Any:
-    from transformers.modeling_flash_attention_utils import _pad_input  # noqa: PLC0415
-
-    return _pad_input(values, indices, batch, length)  # type: ignore[no-untyped-call]
-
-
 def _index_first_axis(values: Any, indices: Any) -> Any:
     return values[indices]
 
 
-def _rearrange(values: Any, pattern: str) -> Any:
-    from einops import rearrange  # noqa: PLC0415 - flash-attn hands on the same
-
-    return rearrange(values, pattern)
+def _imported_late(name: str) -> Callable[..., Any]:
+    """The function `module:function`, whose module costs seconds and is imported at the first call."""
+    return lambda *arguments: load(name)(*arguments)  # noqa: PLW0108 - load(name) would import it now
 
 
 def _all_gather(*_: object) -> NoReturn:
@@ -112,9 +98,10 @@ IMPORTED_BY_HOST: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "flash_attn": {},
     "flash_attn.bert_padding": {
         "index_first_axis": _index_first_axis,
-        "pad_input": _pad_input,
-        "rearrange": _rearrange,
-        "unpad_input": _unpad_input,
+        "pad_input": _imported_late("transformers.modeling_flash_attention_utils:_pad_input"),
+        # flash-attn, too, has this one from einops.
+        "rearrange": _imported_late("einops:rearrange"),
+        "unpad_input": _imported_late("transformers.modeling_flash_attention_utils:_unpad_input"),
     },
     "flash_attn.utils": {},
     "flash_attn.utils.distributed": {"all_gather": _all_gather},

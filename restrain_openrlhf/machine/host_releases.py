@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
@@ -73,20 +74,23 @@ def range_of(way: Way) -> str:
     return f"{oldest} to {newest}"
 
 
+def version_of(package: str) -> str | None:
+    """The version of an installed package; None if it is absent."""
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
 def installed() -> Release:
     """The installed release, or the newest if the installed one is not in the table or OpenRLHF is absent."""
-    try:
-        return RELEASES.get(version("openrlhf"), NEWEST)
-    except PackageNotFoundError:
-        return NEWEST
+    return RELEASES.get(version_of("openrlhf") or "", NEWEST)
 
 
 def check_version(way: Way = Way.HOOK) -> str:
     """The installed OpenRLHF's version. Raises HostError if it is absent, or this way does not work on it."""
-    try:
-        found = version("openrlhf")
-    except PackageNotFoundError:
-        raise HostError(f"OpenRLHF is not installed. Install openrlhf {NEWEST.version}.") from None
+    found = version_of("openrlhf")
+    if found is None:
+        raise HostError(f"OpenRLHF is not installed. Install openrlhf {NEWEST.version}.")
     if found in supported(way):
         return found
     others = [other for other in (Way.AGENT, Way.URL) if found in supported(other)]
@@ -103,11 +107,8 @@ def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
     With ZeRO 1 and 2, dynamic batches need `managed_gradient_accumulation` (hook/fixes/gradient_accumulation.py).
     DeepSpeed has it from 0.19.4 on, and older releases ignore it silently. OpenRLHF 0.10.4 asks for 0.19.1.
     """
-    try:
-        found = version("deepspeed")
-    except PackageNotFoundError:
-        return None
-    if not dynamic_batches or stage not in LOSING_STAGES or _order(found) >= _order(OLDEST_KEEPING):
+    found = version_of("deepspeed")
+    if found is None or not dynamic_batches or stage not in LOSING_STAGES or _order(found) >= _order(OLDEST_KEEPING):
         return None
     return (
         f"train.dynamic_batch_enable is set with ds.zero_stage {stage}, but DeepSpeed {found} would then use only the "

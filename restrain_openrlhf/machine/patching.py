@@ -156,10 +156,7 @@ def expect_no_more(expectations: Sequence[Expectation]) -> None:
 
 
 def lost(patches: Sequence[Patch]) -> list[str]:
-    """The patched methods in imported modules, of these and all expected patches, that do not reach our function.
-
-    Of modules that are imported here.
-    """
+    """The methods of these patches and of all expected ones, in imported modules, that do not reach our function."""
     every = dict.fromkeys([*patches, *_expected])
     return [f"{patch.module}.{patch.qualname}" for patch in _imported(every) if not patch.is_on()]
 

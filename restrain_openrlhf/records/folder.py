@@ -40,7 +40,7 @@ class Completion(BaseModel):
     stopped: str | None = None
 
 
-class _Below:
+class _PathInFolder:
     """A descriptor: the path of this name in a run's folder."""
 
     def __init__(self, name: str) -> None:
@@ -56,22 +56,22 @@ class RunFolder:
 
     path: Path
     # The run as it was started: method, reference, every flag of OpenRLHF, and digests of its inputs.
-    resolved = _Below("run.json")
+    resolved = _PathInFolder("run.json")
     # The configuration that the hooked entry point reads.
-    hook_config = _Below("hook.yaml")
+    hook_config = _PathInFolder("hook.yaml")
     # One JSON line per training step.
-    metrics = _Below("metrics.jsonl")
+    metrics = _PathInFolder("metrics.jsonl")
     # Everything that the host printed.
-    log = _Below("train.log")
+    log = _PathInFolder("train.log")
     # The trained model as a Hugging Face folder; a run that was stopped before its end has none.
-    model = _Below("model")
+    model = _PathInFolder("model")
     # With the key `weight_digests`, a JSON file for each vLLM engine about its last weight sync: for each worker of the
     # engine, an object with the SHA-256 of every weight (hook/rollout/held_weights.py).
-    weight_digests = _Below("weight_digests")
+    weight_digests = _PathInFolder("weight_digests")
     # The host's checkpoints; with `ckpt.save_hf`, also models as Hugging Face folders.
-    checkpoints = _Below("checkpoints")
+    checkpoints = _PathInFolder("checkpoints")
     # Exists once the run has ended without an error.
-    completed = _Below("completed.json")
+    completed = _PathInFolder("completed.json")
 
     def flags(self) -> dict[str, Any]:
         """The flags of OpenRLHF that the run was started with, from run.json; empty without one."""

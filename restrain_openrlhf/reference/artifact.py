@@ -51,7 +51,7 @@ class ReferenceRow(SampledRow):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_before_there_were_kinds(cls, row: Any) -> Any:
+    def _with_classes_of_older_rows(cls, row: Any) -> Any:
         """Add classes to a row of an earlier version, which only knew mathematics."""
         if not isinstance(row, dict) or "classes" in row or "answers" not in row:
             return row

@@ -1,6 +1,6 @@
 """The offline pass of the frozen model, with its options, which the command, a run and the manifests share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -165,9 +165,6 @@ class OfflinePass:
         A pass with an `agent` has another (hook/rollout/agent_engine.py).
         """
         return RolloutEngine(self.options.model, self.options, self.tokenizer)
-
-    def run(self, on_progress: Callable[[int], None], engine: Callable[[], Engine]) -> None:
-        self.sampling().run(engine, on_progress)
 
     def sampling(self) -> SamplingPass:
         """The sampling pass that writes the file of this shard."""

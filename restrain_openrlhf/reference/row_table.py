@@ -75,7 +75,6 @@ class TableColumns:
         return len(self.prompts)
 
     def add(self, prompt_hash: str, problem_hash: str, line: Line, share: float) -> None:
-        """Add a row."""
         self.prompts.append(key_of(prompt_hash))
         self.problems.append(key_of(problem_hash))
         self.offsets.append(line.offset)
@@ -90,7 +89,6 @@ class TableColumns:
         return ((int(np.argmax(keys == keys[place])), int(place)) for place in again)
 
     def table(self) -> RowTable:
-        """The table of all rows."""
         prompts, problems, offsets = map(np.array, (self.prompts, self.problems, self.offsets))
         by_prompt, by_problem = np.argsort(prompts, kind="stable"), np.argsort(problems, kind="stable")
         share = np.array(self.shares).view(np.uint64)

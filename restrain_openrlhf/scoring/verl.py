@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 3600.0
 
 
 @register_adv_est(ESTIMATOR)  # type: ignore[untyped-decorator]
-def as_they_are(token_level_rewards: Any, response_mask: Any, **_: Any) -> tuple[Any, Any]:
+def unscaled_net_advantages(token_level_rewards: Any, response_mask: Any, **_: Any) -> tuple[Any, Any]:
     """Each rollout's net advantage on all of its tokens, (batch, tokens), without a baseline and unscaled."""
     advantages = token_level_rewards.sum(dim=-1, keepdim=True) * response_mask
     return advantages, advantages

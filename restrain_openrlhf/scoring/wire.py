@@ -75,7 +75,6 @@ class RewardReplies(BaseModel, frozen=True):
 
     @classmethod
     def of(cls, replies: Sequence[RewardReply]) -> Self:
-        """The replies in one."""
         return cls(rewards=tuple(one.rewards for one in replies), scores=tuple(one.scores for one in replies))
 
 

@@ -10,7 +10,7 @@ pa = pytest.importorskip("pyarrow", reason="needs the data extra")
 import pyarrow.parquet  # noqa: E402
 
 from restrain_openrlhf.answers import parse_kind  # noqa: E402
-from restrain_openrlhf.answers.kind import of_a_cell  # noqa: E402
+from restrain_openrlhf.answers.kind import parse_cell  # noqa: E402
 from restrain_openrlhf.data.benchmarks import load_benchmark  # noqa: E402
 from restrain_openrlhf.errors import DataError  # noqa: E402
 from test_time.problems import Source, load_problems  # noqa: E402
@@ -126,7 +126,7 @@ def test_a_cell_that_is_no_list_is_told(tmp_path, options, said):
     ],
 )
 def test_a_cell_holds_a_list_as_json_or_as_python_writes_it(cell, value):
-    assert of_a_cell(cell) == value
+    assert parse_cell(cell) == value
 
 
 def test_an_empty_cell_is_a_column_that_the_row_has_not(tmp_path):

@@ -194,7 +194,7 @@ def backend_of(machine, monkeypatch, tmp_path):
         monkeypatch.setattr(cuda, "capability", lambda: capability)
         (tmp_path / "config.json").write_text(config)
         arguments = engine.EngineArgs(model=str(tmp_path), **given)
-        cuda.with_an_attention_that_is_there(lambda: None, arguments, (), {})
+        cuda.attention_without_nvcc(lambda: None, arguments, (), {})
         return getattr(arguments.attention_backend, "name", arguments.attention_backend)
 
     return asked

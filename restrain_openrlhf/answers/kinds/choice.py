@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.extract import MAX_ANSWER
-from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, OfACell, Row, read_columns, register
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, ParsedCell, Row, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
 from restrain_openrlhf.errors import DataError
 
@@ -58,8 +58,8 @@ _Listing = _Labelled | dict[str, str | None] | list[str]
 class _ChoiceColumns(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    options: Annotated[_Listing | None, OfACell] = None
-    choices: Annotated[_Listing | None, OfACell] = None
+    options: Annotated[_Listing | None, ParsedCell] = None
+    choices: Annotated[_Listing | None, ParsedCell] = None
 
 
 @dataclass(frozen=True)

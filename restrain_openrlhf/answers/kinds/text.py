@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.extract import MAX_ANSWER, last_boxes
-from restrain_openrlhf.answers.kind import AnswerKind, OfACell, Row, read_columns, register
+from restrain_openrlhf.answers.kind import AnswerKind, ParsedCell, Row, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
 
 # The A of the grades A- and A+ is no article.
@@ -36,7 +36,7 @@ _SUBJECT = re.compile(
 class _TextColumns(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    aliases: Annotated[list[str], OfACell] = []
+    aliases: Annotated[list[str], ParsedCell] = []
 
 
 @register
@@ -116,7 +116,7 @@ class Text(AnswerKind):
         """The text in the form that is compared. A step that would leave nothing is skipped."""
         found = text.strip()
         for wanted, step in (
-            (self.unicode, _one_form),
+            (self.unicode, _in_one_form),
             (self.ignore_case, str.casefold),
             (self.ignore_punctuation, _without_punctuation),
             (self.ignore_articles, lambda each: _ARTICLES.sub(" ", each)),
@@ -157,7 +157,7 @@ def _said(line: str) -> str:
     return (reading.after_is(sentence) if _SUBJECT.match(sentence) else None) or line
 
 
-def _one_form(text: str) -> str:
+def _in_one_form(text: str) -> str:
     return unicodedata.normalize("NFKC", _POWER.sub(lambda found: f"^{found[0].translate(_RAISED)}", text))
 
 

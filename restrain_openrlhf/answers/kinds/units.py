@@ -17,12 +17,17 @@ _DEGREES = re.compile(r"(?:°|\bdeg(?:rees?)?)\s?(celsius|fahrenheit|[CFKR])\b",
 _REFUSALS = (AttributeError, TypeError, ValueError, ArithmeticError, AssertionError, TokenError, KeyError, IndexError)
 
 
+@lru_cache(maxsize=100_000)
 def convert(value: Fraction, written: str, unit: str) -> Fraction | None:
     """Convert a value from the unit `written` to `unit`; None if they have different dimensions.
 
     Both must satisfy `is_unit`. Raises ConfigError without Pint.
     """
-    return _convert(value, _spelled(written), _spelled(unit))
+    registry = _registry()
+    try:
+        return Fraction(registry.Quantity(value, registry.parse_units(_spelled(written))).to(_spelled(unit)).magnitude)
+    except _REFUSALS:
+        return None
 
 
 def check(unit: str) -> None:
@@ -42,15 +47,6 @@ def is_unit(written: str) -> bool:
         return bool(_UNIT.fullmatch(written)) and _registry().parse_units(_spelled(written)) is not None
     except _REFUSALS:
         return False
-
-
-@lru_cache(maxsize=100_000)
-def _convert(value: Fraction, written: str, unit: str) -> Fraction | None:
-    registry = _registry()
-    try:
-        return Fraction(registry.Quantity(value, registry.parse_units(written)).to(unit).magnitude)
-    except _REFUSALS:
-        return None
 
 
 def _spelled(unit: str) -> str:

@@ -79,8 +79,11 @@ def small_model(args: Any, vocabulary: int, lora: bool) -> Any:
     attention = flash_attention.name_in_transformers(args.ds.attn_implementation)
     model = models.from_config(config, attn_implementation=attention)
     model = model.to(torch.bfloat16 if args.ds.param_dtype == "bf16" else torch.float32)
-    if not lora:
-        return model
+    return _with_adapter(model) if lora else model
+
+
+def _with_adapter(model: Any) -> Any:
+    import torch  # noqa: PLC0415
     from peft import LoraConfig, get_peft_model  # noqa: PLC0415
 
     policy = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))

@@ -182,7 +182,6 @@ def _rollouts_at_once(args: Any) -> int:
 def few_layers(strategy: Any, config: Any, layers: int) -> Any:
     """The policy with few random layers, made as in trainer/ray/ppo_actor.py from `strategy.args`, with adapters."""
     import torch  # noqa: PLC0415
-    from openrlhf.models import Actor  # noqa: PLC0415
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
     args, models = strategy.args, cast("Any", AutoModelForCausalLM)
@@ -192,23 +191,30 @@ def few_layers(strategy: Any, config: Any, layers: int) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         with torch.device(torch.cuda.current_device()):
             models.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
-        policy = Actor(
-            folder,
-            attn_implementation=args.ds.attn_implementation,
-            param_dtype=args.ds.param_dtype,
-            lora_rank=args.ds.lora.rank,
-            lora_alpha=args.ds.lora.alpha,
-            target_modules=args.ds.lora.target_modules,
-            lora_dropout=args.ds.lora.dropout,
-            ds_config=strategy.get_ds_train_config(),
-            packing_samples=args.ds.packing_samples,
-            temperature=args.rollout.temperature,
-            use_liger_kernel=args.ds.use_liger_kernel,
-        )
+        policy = _policy_in(folder, strategy)
     if args.actor.gradient_checkpointing_enable:
         reentrant = args.actor.gradient_checkpointing_reentrant
         policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     return policy
+
+
+def _policy_in(folder: str, strategy: Any) -> Any:
+    from openrlhf.models import Actor  # noqa: PLC0415
+
+    args = strategy.args
+    return Actor(
+        folder,
+        attn_implementation=args.ds.attn_implementation,
+        param_dtype=args.ds.param_dtype,
+        lora_rank=args.ds.lora.rank,
+        lora_alpha=args.ds.lora.alpha,
+        target_modules=args.ds.lora.target_modules,
+        lora_dropout=args.ds.lora.dropout,
+        ds_config=strategy.get_ds_train_config(),
+        packing_samples=args.ds.packing_samples,
+        temperature=args.rollout.temperature,
+        use_liger_kernel=args.ds.use_liger_kernel,
+    )
 
 
 def _experience(args: Any, vocabulary: int) -> Any:

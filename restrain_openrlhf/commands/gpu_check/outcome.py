@@ -31,7 +31,6 @@ def judged(name: str, holds: bool, found: str, **numbers: float) -> CheckOutcome
 
 
 def failed(name: str, found: str, **numbers: float) -> CheckOutcome:
-    """A failed outcome."""
     return judged(name, False, found, **numbers)
 
 

@@ -1,6 +1,7 @@
 """`restrain premise`: whether label-free training can work on these prompts with this base model."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from restrain_openrlhf.method import build, parse_settings
 
 if TYPE_CHECKING:
     from restrain_openrlhf.commands.premise.diagnosis import Premise
+    from restrain_openrlhf.commands.premise.report import PremiseFinding
     from restrain_openrlhf.config.yaml_file import RunConfig
 
 N_SAMPLES = "rollout.n_samples_per_prompt"
@@ -51,6 +53,7 @@ def premise(
     """
     from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.commands.premise.groups import from_reference, from_rollouts  # noqa: PLC0415
+    from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
     from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
 
     given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
@@ -67,12 +70,16 @@ def premise(
     kind = kind or (run.answers if run else MATHEMATICS)
     read = from_reference if reference else partial(from_rollouts, kind=kind)
     found = diagnose(read(path, gold, _group_size(run) if run else None), settings)
+    listed = findings(found)
     if as_json:
-        typer.echo(_json(found))
+        typer.echo(_json(found, listed))
     else:
-        _print(found)
-    if strict:
-        _refuse_warnings(found)
+        _print(found, listed)
+    if strict and any(finding.level == "warning" for finding in listed):
+        raise DataError(
+            "restrain premise warns, and --strict was given. Fix the cause of each warning "
+            "(docs/concepts/premise.md), or leave out --strict to train in spite of them."
+        )
 
 
 def _group_size(run: "RunConfig") -> int | None:
@@ -84,13 +91,12 @@ def _group_size(run: "RunConfig") -> int | None:
     return size
 
 
-def _print(found: "Premise") -> None:
-    from restrain_openrlhf.commands.premise.report import findings, tables  # noqa: PLC0415
+def _print(found: "Premise", listed: Sequence["PremiseFinding"]) -> None:
+    from restrain_openrlhf.commands.premise.report import tables  # noqa: PLC0415
 
     console = Console(highlight=False)
     for table in tables(found):
         console.print(table)
-    listed = findings(found)
     for finding in listed:
         console.print(f"[bold{' red' if finding.level == 'warning' else ''}]{finding.level}:[/] ", end="")
         console.print(finding.text, markup=False)
@@ -98,21 +104,8 @@ def _print(found: "Premise") -> None:
     console.print(f"{warnings} warning{'s' * (warnings != 1)}. What they mean: docs/concepts/premise.md.")
 
 
-def _refuse_warnings(found: "Premise") -> None:
-    from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
-
-    if any(finding.level == "warning" for finding in findings(found)):
-        raise DataError(
-            "restrain premise warns, and --strict was given. Fix the cause of each warning "
-            "(docs/concepts/premise.md), or leave out --strict to train in spite of them."
-        )
-
-
-def _json(found: "Premise") -> str:
+def _json(found: "Premise", listed: Sequence["PremiseFinding"]) -> str:
     from pydantic import TypeAdapter  # noqa: PLC0415
 
-    from restrain_openrlhf.commands.premise.diagnosis import Premise  # noqa: PLC0415
-    from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
-
-    numbers = TypeAdapter(Premise).dump_python(found, mode="json")
-    return json.dumps({**numbers, "findings": [vars(each) for each in findings(found)]}, ensure_ascii=False, indent=2)
+    numbers = TypeAdapter(type(found)).dump_python(found, mode="json")
+    return json.dumps({**numbers, "findings": [vars(each) for each in listed]}, ensure_ascii=False, indent=2)

@@ -4,6 +4,8 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 from rich.console import Console
@@ -43,33 +45,13 @@ def application(runs: ViewedRuns, token: str | None = None) -> Starlette:
     A web page of another site could have sent any other request here (DNS rebinding).
     """
 
-    def page(_: Request) -> Response:
-        return HTMLResponse(served_page(runs.material))
-
-    def groups(request: Request) -> Response:
-        start = request.query_params.get("start", "0")
-        if not start.isdecimal():
-            raise HTTPException(400, "start must be a whole number.")
-        return Response(as_json(runs.page(int(start))), media_type="application/json")
-
-    def details(request: Request) -> Response:
-        found = runs.details(**request.path_params)
-        if found is None:
-            raise HTTPException(404, "No such group was kept. Load the page again.")
-        return Response(as_json(found), media_type="application/json")
-
-    def search(request: Request) -> Response:
-        return Response(as_json(runs.places_with(request.query_params.get("text", ""))), media_type="application/json")
-
-    def refusal(_: Request, error: Exception) -> Response:
-        return PlainTextResponse(str(error), 500)
-
+    handlers = Handlers(runs)
     return Starlette(
         routes=[
-            Route("/", page),
-            Route("/api/groups", groups),
-            Route("/api/groups/{run:int}/{step:int}/{group:int}", details),
-            Route("/api/search", search),
+            Route("/", handlers.page),
+            Route("/api/groups", handlers.groups),
+            Route("/api/groups/{run:int}/{step:int}/{group:int}", handlers.details),
+            Route("/api/search", handlers.search),
             Mount("/assets", StaticFiles(directory=ASSETS)),
         ],
         middleware=[
@@ -80,8 +62,40 @@ def application(runs: ViewedRuns, token: str | None = None) -> Starlette:
             # The quickest: at the level of 9 a group of six megabytes takes seconds.
             Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1),
         ],
-        exception_handlers={RestrainError: refusal},
+        exception_handlers={RestrainError: lambda _request, error: PlainTextResponse(str(error), 500)},
     )
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """What is answered at each address."""
+
+    runs: ViewedRuns
+
+    def page(self, _: Request) -> Response:
+        return HTMLResponse(served_page(self.runs.material))
+
+    def groups(self, request: Request) -> Response:
+        """A page of summaries, from the step at place `start` on."""
+        start = request.query_params.get("start", "0")
+        if not start.isdecimal():
+            raise HTTPException(400, "start must be a whole number.")
+        return _json(self.runs.page(int(start)))
+
+    def details(self, request: Request) -> Response:
+        """One group in full."""
+        found = self.runs.details(**request.path_params)
+        if found is None:
+            raise HTTPException(404, "No such group was kept. Load the page again.")
+        return _json(found)
+
+    def search(self, request: Request) -> Response:
+        """The places of the groups that have a response with this `text`."""
+        return _json(self.runs.places_with(request.query_params.get("text", "")))
+
+
+def _json(data: Any) -> Response:
+    return Response(as_json(data), media_type="application/json")
 
 
 async def _with_headers(request: Request, answer: RequestResponseEndpoint) -> Response:

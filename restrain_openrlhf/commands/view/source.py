@@ -1,6 +1,6 @@
 """Reads kept rollouts as the page asks for them: runs with their gold, pages of summaries, one open group."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,7 +11,6 @@ from restrain_openrlhf.commands.view.summary import (
     FrozenVotes,
     GroupDetails,
     GroupSummary,
-    Step,
     Summaries,
     details,
     no_votes,
@@ -136,13 +135,6 @@ class Page:
     next: int | None
 
 
-def one_page(steps: Sequence[Step], damaged: Sequence[str], end: int, count: int) -> Page:
-    """A page of these steps, which end before place `end` of `count`."""
-    groups = tuple(group for step in steps for group in step.groups)
-    prompts = {key: text for step in steps for key, text in step.prompts.items()}
-    return Page(groups, prompts, tuple(damaged), end, count, end if end < count else None)
-
-
 def read_or_note(path: Path, damaged: list[str]) -> list[KeptGroup]:
     """The groups of a step's file. If it cannot be read, there are none, and the reason is added to `damaged`."""
     try:
@@ -172,18 +164,19 @@ class ViewedRuns:
             if start == 0:
                 self._look()
             summaries = self._before.pop(start, None) or self._up_to(start)
-            steps, damaged = list[Step](), list[str]()
-            end, count = start, 0
-            while end < len(self._files) and count < PAGE:
+            groups, prompts, damaged = list[GroupSummary](), dict[str, str](), list[str]()
+            end, count = start, len(self._files)
+            while end < count and len(groups) < PAGE:
                 run, path, *_ = self._files[end]
-                steps.append(summaries.step(read_or_note(path, damaged), run))
-                count += len(steps[-1].groups)
+                step = summaries.step(read_or_note(path, damaged), run)
+                groups += step.groups
+                prompts.update(step.prompts)
                 end += 1
-            if end < len(self._files):
+            if end < count:
                 self._before[end] = summaries
                 for place in list(self._before)[:-READERS]:
                     del self._before[place]
-            return one_page(steps, damaged, end, len(self._files))
+            return Page(tuple(groups), prompts, tuple(damaged), end, count, end if end < count else None)
 
     def _up_to(self, start: int) -> Summaries:
         """Summaries of all steps before `start`, read anew for a request that no earlier page leads to."""

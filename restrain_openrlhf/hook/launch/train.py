@@ -55,18 +55,30 @@ def train(
         if not folder.completed.exists():
             total = total_steps(config, prompts)
             on_phase("starting Ray and vLLM")
-            with tracked(config.mlflow, folder.path) as send:
-
-                def report(row: StepRow) -> None:
-                    send()
-                    on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)), total)
-
-                stopped = _run_host(folder, words, lock, report, should_stop)
-            steps = max((row.step for row in each_step(folder.metrics)), default=0)
-            folder.mark_completed(Completion(steps=steps, stopped=stopped))
+            _train(config, words, lock, lambda row: on_step(row, total), should_stop)
     finally:
         os.close(lock)
     return folder
+
+
+def _train(
+    config: RunConfig,
+    words: list[str],
+    lock: int,
+    on_step: Callable[[StepRow], None],
+    should_stop: StopRule | None,
+) -> None:
+    """Run the host to its end, with each step reported to MLflow and `on_step`, and mark the run's folder."""
+    folder = RunFolder(config.run_dir)
+    with tracked(config.mlflow, folder.path) as send:
+
+        def report(row: StepRow) -> None:
+            send()
+            on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)))
+
+        stopped = _run_host(folder, words, lock, report, should_stop)
+    steps = max((row.step for row in each_step(folder.metrics)), default=0)
+    folder.mark_completed(Completion(steps=steps, stopped=stopped))
 
 
 def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:

@@ -65,13 +65,33 @@ def make_experience_batch(
     n = maker.args.rollout.n_samples_per_prompt
     votes, scored, agent = take_votes(samples, n), take_scored(samples, n), take_agent_logs(samples)
     experiences = wrapped(*args, **kwargs)
+    record = LAST_STEP[maker] = _record(maker, experiences, votes, scored, agent)
+    if _has_same_weights(maker):
+        refuse_mismatch(record.gap, config_here().logprob_gap_limit)
+    for experience in experiences:
+        # Only a critic reads returns (trainer/ray/ppo_critic.py), and with group_norm there is none.
+        experience.advantages = experience.returns = None
+    return experiences
+
+
+def _has_same_weights(maker: Any) -> bool:
+    """Whether vLLM drew with the policy's weights. Those of the asynchronous trainer may be earlier ones, by design."""
+    return not maker.args.train.async_enable
+
+
+def _record(
+    maker: Any,
+    experiences: Sequence[Any],
+    votes: StepVotes,
+    scored: Sequence[ScoredGroup],
+    agent: Mapping[str, float],
+) -> StepRecord:
+    """The record of a step whose experience the host has made. Warnings that are new are logged."""
     tokens, before = TokenLogProbs.of(experiences), LAST_STEP.get(maker)
     rounding = min(before.rounding if before is not None else math.inf, rounding_of(tokens))
     gap = logprob_gap(tokens)
-    # By design, the asynchronous trainer's rollouts may come from earlier weights.
-    same_weights = not maker.args.train.async_enable
-    warnings = _warnings(votes, scored, gap if same_weights else None)
-    LAST_STEP[maker] = StepRecord(
+    warnings = _warnings(votes, scored, gap if _has_same_weights(maker) else None)
+    return StepRecord(
         votes=votes,
         scored=scored,
         gap=gap,
@@ -81,12 +101,6 @@ def make_experience_batch(
         warned=warn_once(warnings, before.warned if before is not None else frozenset()),
         agent=agent,
     )
-    if same_weights:
-        refuse_mismatch(gap, config_here().logprob_gap_limit)
-    for experience in experiences:
-        # Only a critic reads returns (trainer/ray/ppo_critic.py), and with group_norm there is none.
-        experience.advantages = experience.returns = None
-    return experiences
 
 
 def _warnings(votes: StepVotes, scored: Sequence[ScoredGroup], gap: LogProbGap | None) -> Mapping[str, str | None]:

@@ -52,7 +52,9 @@ def mesh_on_cpu(wrapped: Callable[..., Any], _: object, args: tuple[Any, ...], k
     return wrapped("cpu", *args[1:], **kwargs)
 
 
-def small_and_whole(wrapped: Callable[[], None], arguments: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def small_cache_whole_prompts(
+    wrapped: Callable[[], None], arguments: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Wraps vLLM's EngineArgs.__post_init__: by default, no chunked prefill and a small KV cache.
 
     OpenRLHF has no flag for either. vLLM fills the whole cache with zeros in every run; VLLM_CPU_KVCACHE_SPACE, in GiB,
@@ -163,7 +165,7 @@ PATCHES: tuple[Patch, ...] = (
         "(master_address, master_port, rank, world_size, device)",
         f"{HERE}.weight_sync:connect_over_tcp",
     ),
-    Wrapping("vllm.engine.arg_utils", "EngineArgs.__post_init__", "(self)", f"{HERE}.host:small_and_whole"),
+    Wrapping("vllm.engine.arg_utils", "EngineArgs.__post_init__", "(self)", f"{HERE}.host:small_cache_whole_prompts"),
     Replacement(
         "openrlhf.trainer.ray.vllm_worker_wrap",
         "WorkerWrap.update_weight",

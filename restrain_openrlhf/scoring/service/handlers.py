@@ -118,9 +118,17 @@ def _needed_of_urls(config: ServiceConfig) -> NeededReference:
 
 
 def application(service: Service) -> FastAPI:
-    """The application with its routes."""
     app = FastAPI(title="RESTRAIN: scores groups of rollouts", version=version("restrain-openrlhf"), redoc_url=None)
+    _add_scoring(app, service)
+    _add_probes(app, service)
+    # FastAPI does not know the schemas of the bodies, nor the token, because this service reads both itself.
+    components = app.openapi()["components"]
+    components["schemas"] |= wire.ScoreRequest.model_json_schema(ref_template=SCHEMAS)["$defs"]
+    components["securitySchemes"] = {name: {"type": "http", "scheme": name} for name in ("bearer", "basic")}
+    return app
 
+
+def _add_scoring(app: FastAPI, service: Service) -> None:
     @app.post("/v1/score", response_model=wire.ScoreReply, **_documented(wire.ScoreRequest))
     async def score(request: Request) -> Response:
         """Whole groups in one call."""
@@ -131,6 +139,8 @@ def application(service: Service) -> FastAPI:
         """One rollout, as OpenRLHF sends it. Answered when its group is scored."""
         return await service.answer(request, service.get_reward.serve)
 
+
+def _add_probes(app: FastAPI, service: Service) -> None:
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         """Liveness: the loop answers."""
@@ -146,12 +156,6 @@ def application(service: Service) -> FastAPI:
     async def metrics() -> PlainTextResponse:
         """Prometheus."""
         return PlainTextResponse(generate_latest(service.metrics.registry))
-
-    # FastAPI does not know the schemas of the bodies, nor the token, because this service reads both itself.
-    components = app.openapi()["components"]
-    components["schemas"] |= wire.ScoreRequest.model_json_schema(ref_template=SCHEMAS)["$defs"]
-    components["securitySchemes"] = {name: {"type": "http", "scheme": name} for name in ("bearer", "basic")}
-    return app
 
 
 def _documented(body: type[BaseModel]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def inputs_for(task: Task, count: int) -> tuple[str, ...]:
     if calls:
         domains, rules = _domains(calls), rules_of(calls)
         return _grown(calls, count, lambda known: obeying(rules, _like(draws.pick(known), domains, draws)), written)
-    return _grown([], count, lambda _: _made(task, draws), written) if task.parameters is not None else ()
+    return _grown([], count, lambda _: _call_by_types(task, draws), written) if task.parameters is not None else ()
 
 
 def _grown(
@@ -89,7 +89,7 @@ def _like(call: Arguments, domains: dict[int | str, Domain], draws: Draws) -> Ar
     return Arguments(tuple(positional), named)
 
 
-def _made(task: Task, draws: Draws) -> Arguments:
+def _call_by_types(task: Task, draws: Draws) -> Arguments:
     """A call from the parameters' types, defaults and names."""
     return Arguments(tuple(value_for(each, draws) for each in task.parameters or ()))
 

@@ -256,8 +256,8 @@ def signatures(programs: Sequence[Outcomes | None]) -> list[Outcomes | None]:
     """
     places = comparable(programs)
     restricted = [outcomes and tuple(outcomes[place] for place in places) for outcomes in programs]
-    return [_alike(outcomes) if outcomes and any(map(returns, outcomes)) else None for outcomes in restricted]
+    return [_failures_alike(outcomes) if outcomes and any(map(returns, outcomes)) else None for outcomes in restricted]
 
 
-def _alike(outcomes: Outcomes) -> Outcomes:
+def _failures_alike(outcomes: Outcomes) -> Outcomes:
     return tuple(outcome if returns(outcome) else FAILED for outcome in outcomes)

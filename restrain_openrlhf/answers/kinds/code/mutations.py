@@ -33,7 +33,6 @@ class Draws:
         return int(self._source.random() * end)
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """One of the items."""
         return items[self.below(len(items))]
 
     def shuffled(self, items: Sequence[Item]) -> list[Item]:
@@ -59,7 +58,6 @@ class Domain:
 
 
 def domain_of(values: Iterable[object]) -> Domain:
-    """The domain of these values."""
     parts = [part for value in values for part in _parts(value)]
     numbers = [part for part in parts if isinstance(part, int | float) and not isinstance(part, bool)]
     texts = [part for part in parts if isinstance(part, str)]

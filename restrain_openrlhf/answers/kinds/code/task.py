@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.answers.kind import OfACell, Row, read_columns
+from restrain_openrlhf.answers.kind import ParsedCell, Row, read_columns
 from restrain_openrlhf.answers.kinds.code.syntax import (
     LONGEST,
     Function,
@@ -52,7 +52,7 @@ class TaskColumns(BaseModel):
 
     problem: str
     entry_point: str | None = None
-    examples: Annotated[tuple[Example | str | list[Any], ...] | None, OfACell] = None
+    examples: Annotated[tuple[Example | str | list[Any], ...] | None, ParsedCell] = None
 
     @property
     def inputs(self) -> tuple[Any, ...]:

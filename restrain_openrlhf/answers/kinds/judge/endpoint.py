@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 24
 _JITTER = random.SystemRandom()
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Does not follow redirects, because the token would be sent wherever they lead."""
 
     def redirect_request(
@@ -32,7 +32,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_OPENER = urllib.request.build_opener(_Stay)
+_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 class Passing(Exception):  # noqa: N818 - it is told to the loop that tries again, and never raised further

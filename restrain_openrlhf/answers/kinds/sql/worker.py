@@ -170,7 +170,6 @@ def digests(connection: sqlite3.Connection, query: str, most_rows: int) -> dict[
 
 
 def digest(columns: str, rows: list[bytes]) -> str:
-    """A digest of all rows."""
     return hashlib.sha256(b"".join([columns.encode(), b" ", *rows])).hexdigest()
 
 
