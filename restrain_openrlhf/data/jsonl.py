@@ -291,6 +291,16 @@ class FollowedFile:
                 self._read += len(line)
                 yield line.decode("utf-8")
 
+    def new_rows(self) -> Iterator[dict[str, Any]]:
+        """The objects of the new lines. Raises DataError for a line that is none."""
+        for line in self.new_lines():
+            try:
+                yield dict(json.loads(line))
+            except (TypeError, ValueError) as error:
+                raise DataError(
+                    f"{self.path}: has a line that is no JSON object: {line[:60].strip()!r} ({error}). Remove the line."
+                ) from None
+
 
 def dump(row: Any) -> str:
     """One JSON line, newline included. NaN and infinities raise ValueError, because JSON cannot hold them."""

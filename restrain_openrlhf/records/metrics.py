@@ -82,11 +82,11 @@ def read_steps(path: Path) -> list[StepRow]:
 
 def each_step(path: Path) -> Iterator[StepRow]:
     """The rows of `read_steps` one at a time, for runs that are too long for memory."""
-    return map(step_row, FollowedFile(path).new_lines())
+    return map(step_row, FollowedFile(path).new_rows())
 
 
-def step_row(line: str) -> StepRow:
-    row = _numbers(line)
+def step_row(written: Mapping[str, Any]) -> StepRow:
+    row = _numbers(written)
     return StepRow(step=row.pop("step"), votes=row.pop("votes"), numbers=row)
 
 
@@ -102,7 +102,7 @@ def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
     """All whole rows in the order of steps; empty if nothing was evaluated."""
     return [
         HeldOutAccuracy(int(row["step"]), _mean_pass(row))
-        for row in map(_numbers, FollowedFile(run_dir / HELD_OUT_FILE).new_lines())
+        for row in map(_numbers, FollowedFile(run_dir / HELD_OUT_FILE).new_rows())
     ]
 
 
@@ -112,9 +112,9 @@ def _mean_pass(row: dict[str, float]) -> float:
     return sum(values) / len(values)
 
 
-def _numbers(line: str) -> dict[str, Any]:
+def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row. Numbers that are not finite were written as null (hook/logging/step_records.py)."""
-    return {name: math.nan if value is None else value for name, value in json.loads(line).items()}
+    return {name: math.nan if value is None else value for name, value in row.items()}
 
 
 def append_row(path: Path, step: int, row: Mapping[str, Any]) -> None:

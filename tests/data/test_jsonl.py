@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data import jsonl
-from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.data.jsonl import FollowedFile, read_rows, write_rows
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError
 from tests.command_line import refused, restrain
@@ -150,3 +150,13 @@ def test_rows_without_columns_of_one_type_are_no_parquet(parquet, write_jsonl, t
     assert "Parquet needs one type per column" in found
     assert "Name a .jsonl file" in found
     assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize("damaged", ['{"step": 1, "vo', "[1]", "\0\0\0"])
+def test_a_damaged_line_of_a_followed_file_is_told_and_a_last_one_without_an_end_is_not_read(tmp_path, damaged):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 1}}\n{damaged}')
+    assert list(FollowedFile(path).new_rows()) == [{"step": 1}]
+    path.write_text(f'{damaged}\n{{"step": 1}}\n')
+    with pytest.raises(DataError, match=r"metrics\.jsonl: has a line that is no JSON object: .* Remove the line"):
+        list(FollowedFile(path).new_rows())

@@ -167,7 +167,7 @@ class Watched:
         Steps that a resumed run repeats are not reported again.
         """
         before = self._reported
-        for row in map(step_row, self.file.new_lines()):
+        for row in map(step_row, self.file.new_rows()):
             self._keep(row)
             if row.step > self._reported:
                 self._reported = row.step
