@@ -17,8 +17,8 @@ from restrain_openrlhf.method import parse_settings, setting_names
 
 # Blocks whose key `name` decides which other keys they have.
 PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": parse_settings, "answers": parse_kind}
-# pydantic's types of two errors.
-UNKNOWN, MISSING = "extra_forbidden", "missing"
+# pydantic's types of three errors.
+UNKNOWN, MISSING, MISSHAPEN = "extra_forbidden", "missing", "string_pattern_mismatch"
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -157,11 +157,14 @@ def typed(kind: type[Model], values: Mapping[str, Any], path: Path | str) -> Mod
 
 def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
     key = ".".join(map(str, error["loc"]))
-    if error["type"] not in (MISSING, UNKNOWN):
-        found = _without_password(repr(error["input"]))
-        return f"{key} is {found}: {error['msg'][:1].lower()}{error['msg'][1:]}."
+    found = _without_password(repr(error["input"]))
     *block, name = map(str, error["loc"])
+    if error["type"] not in (MISSING, UNKNOWN, MISSHAPEN):
+        reason = error["msg"].removeprefix("Value error, ")
+        return f"{key} is {found}: {reason[:1].lower()}{reason[1:]}."
     known = _fields_of(kind, block)
+    if error["type"] == MISSHAPEN:
+        return f"{key} is {found}, which is not in the form that is needed. {known[name].description}"
     if error["type"] == MISSING:
         return f"{key} is missing. {known[name].description}"
     hint = did_you_mean(name, known, block=".".join([*block, ""])) or f" Known: {', '.join(known)}."

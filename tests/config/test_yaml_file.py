@@ -112,7 +112,7 @@ def test_an_override_that_is_none_is_named(item):
         ),
         (
             GOOD + "rollouts: {keep: null}\n",
-            "rollouts.keep is None: value error, give a number of groups (1 or more), all",
+            "rollouts.keep is None: give a number of groups (1 or more), all",
         ),
         (
             GOOD + "rollouts: {at_most_mib: 0}\n",

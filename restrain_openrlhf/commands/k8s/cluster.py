@@ -8,7 +8,8 @@ from ipaddress import IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic.config import JsonDict
 
 from restrain_openrlhf.commands.k8s.patches import ANNOTATIONS, QUEUE, WORKERS, Patch, json_patch
 from restrain_openrlhf.config.documents import read_yaml, typed
@@ -35,6 +36,13 @@ class AccessMode(StrEnum):
 
 SIZE = r"^\d+(\.\d+)?(Mi|Gi|Ti|M|G|T)$"
 NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+LABEL_VALUE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+
+
+def _each(pattern: str) -> JsonDict:
+    """The part of a JSON schema that gives each text of a list a form."""
+    return {"items": {"type": "string", "pattern": pattern}}
 
 
 class Cluster(BaseModel):
@@ -49,14 +57,20 @@ class Cluster(BaseModel):
     gpu_memory: int | None = Field(
         None, ge=1, description="Memory of one GPU, in GiB. A configuration that cannot fit is refused."
     )
-    gpu_product: str | None = Field(None, description="GPU type of the nodes: their label nvidia.com/gpu.product.")
+    gpu_product: str | None = Field(
+        None, pattern=LABEL_VALUE, description="GPU type of the nodes: their label nvidia.com/gpu.product."
+    )
     storage_class: str | None = Field(None, pattern=NAME, description="Storage class of the volumes.")
     access_mode: AccessMode | None = Field(None, description="Access mode of the volumes.")
     models_size: str | None = Field(None, pattern=SIZE, description="Size of the models volume, such as 500Gi.")
     work_size: str | None = Field(None, pattern=SIZE, description="Size of the work volume, such as 2Ti.")
-    pull_secrets: list[str] = Field([], description="Secrets of the namespace for pulling images.")
+    pull_secrets: list[str] = Field(
+        [], description="Secrets of the namespace for pulling images.", json_schema_extra=_each(NAME)
+    )
     prometheus_release: str | None = Field(
-        None, description="Label `release` that kube-prometheus-stack requires of monitors and rules."
+        None,
+        pattern=LABEL_VALUE,
+        description="Label `release` that kube-prometheus-stack requires of monitors and rules.",
     )
     monitoring: bool | None = Field(None, description="Whether the cluster has prometheus-operator.")
     queue: str | None = Field(
@@ -65,7 +79,9 @@ class Cluster(BaseModel):
         description="Your own LocalQueue for GPU jobs, instead of the queues of k8s/.",
     )
     topology: list[str] = Field(
-        [], description="Node labels by which Kueue places workers near each other, the widest first."
+        [],
+        description="Node labels by which Kueue places workers near each other, the widest first.",
+        json_schema_extra=_each(LABEL_KEY),
     )
     deny_egress: list[str] = Field(
         [], description="Address ranges that downloads may not reach, in addition to private ones."
@@ -74,6 +90,18 @@ class Cluster(BaseModel):
     components: list[str] = Field(
         [], description="Components (folders of k8s/components) to add, such as runtime-class."
     )
+
+    @field_validator("pull_secrets", "topology")
+    @classmethod
+    def _have_their_form(cls, words: list[str], info: ValidationInfo) -> list[str]:
+        pattern, needed = {
+            "pull_secrets": (NAME, "the name of a secret, which has lower-case letters, digits, dashes and dots"),
+            "topology": (LABEL_KEY, "the key of a node's label, such as topology.kubernetes.io/zone"),
+        }[str(info.field_name)]
+        for word in words:
+            if not re.search(pattern, word):
+                raise ValueError(f"{word!r} is not {needed}")
+        return words
 
     @field_validator("deny_egress", "dns")
     @classmethod

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -162,7 +163,12 @@ def _document(config: RunConfig) -> dict[str, Any]:
     reference = {"reference": on_volume(config.read_reference)} if config.read_reference else {}
     # `restrain train` sets `metrics` itself.
     others = config.model_copy(update={"reference": None, "metrics": None}).written()
-    return {"run_dir": on_volume(config.run_dir), **reference, **others, "openrlhf": openrlhf}
+    run_dir = on_volume(config.run_dir)
+    if WORK not in PurePosixPath(run_dir).parents:
+        raise ConfigError(
+            f"run_dir is {run_dir}, which is no folder on the work volume. Give a path below {WORK}/runs."
+        )
+    return {"run_dir": run_dir, **reference, **others, "openrlhf": openrlhf}
 
 
 def on_volume(path: Path) -> str:
@@ -170,10 +176,10 @@ def on_volume(path: Path) -> str:
 
     Raises ConfigError for a path outside the working folder.
     """
-    if path.is_relative_to("/mnt"):
-        return str(path)
     here = Path.cwd()
-    inside = path.absolute()
+    inside = Path(os.path.normpath(here / path))
+    if inside.is_relative_to("/mnt"):
+        return str(inside)
     if not inside.is_relative_to(here):
         raise ConfigError(f"{path}: is outside the working folder. Give its path on the cluster, such as {WORK}/data.")
     return str(WORK / inside.relative_to(here))

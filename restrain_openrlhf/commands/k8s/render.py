@@ -33,7 +33,10 @@ OLDEST_KUSTOMIZE = 5
 # PyYAML is ten times as fast on thousands of lines where it was built with libyaml.
 LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UNSET_HOST = "registry.invalid/"
-BY_DIGEST = re.compile(r"(?P<name>[a-z0-9][a-zA-Z0-9._:/-]*)@(?P<digest>sha256:[0-9a-f]{64})")
+# A registry, its port, the parts of the repository in lower case, a tag that counts for nothing, and the digest.
+BY_DIGEST = re.compile(
+    r"(?P<name>(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9._-]+(?:/[a-z0-9._-]+)*)(?::[\w.-]+)?@(?P<digest>sha256:[0-9a-f]{64})"
+)
 # The tree marks objects whose image is unset. No image is unset after rendering, so the mark goes.
 UNMARK = {
     "target": {"annotationSelector": "restrain-openrlhf/image-registry=registry.invalid"},
@@ -143,15 +146,21 @@ def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
 
     Raises ConfigError for another form, and for a name that no manifest has.
     """
-    configured, new = configured_images(tree), []
+    configured, new = configured_images(tree), list[dict[str, str]]()
     for word in words:
         name, _, reference = word.partition("=")
         if not BY_DIGEST.fullmatch(reference):
-            raise ConfigError(f"--image {word!r}: give NAME=REGISTRY/REPOSITORY@sha256:<64 hex digits>; no tags.")
+            raise ConfigError(
+                f"--image {word!r}: give NAME=REGISTRY/REPOSITORY@sha256:<64 hex digits>, in lower case and without "
+                "https://; a tag alone is not enough."
+            )
         if name not in configured:
             raise ConfigError(f"--image {name}=...: no manifest has it. The images are {', '.join(configured)}.")
         repository, _, digest = reference.partition("@")
-        new.append({"name": configured[name].partition("@")[0], "newName": repository, "digest": digest})
+        entry = {"name": configured[name].partition("@")[0], "newName": repository, "digest": digest}
+        if any(each["name"] == entry["name"] and each != entry for each in new):
+            raise ConfigError(f"--image {name} is given twice, with different images. Give it once.")
+        new.append(entry)
     return new
 
 

@@ -1,5 +1,6 @@
 """`restrain slurm render`: writes one configuration and its offline pass as a Slurm job, in a folder of its own."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -27,6 +28,11 @@ SCRIPT_OPTIONS = (
     *("chdir", "cpus-per-task", "error", "gpus-per-node", "gres", "job-name", "mem", "nodes"),
     *("ntasks-per-node", "open-mode", "output", "requeue", "signal", "time"),
 )
+# Options of sbatch that would change what those mean, or start several jobs in one folder.
+AGAINST_THE_SCRIPT = (
+    *("array", "cpus-per-gpu", "gpus", "gpus-per-task", "mem-per-cpu", "mem-per-gpu", "no-requeue", "ntasks", "wrap"),
+)
+SBATCH_OPTION = re.compile(r"(?P<name>[a-z][a-z-]+)(?:=(?P<value>[^\n\"]*))?")
 node_option = partial(typer.Option, rich_help_panel="The nodes")
 runtime_option = partial(typer.Option, rich_help_panel="Where commands run")
 
@@ -92,9 +98,32 @@ class JobOptions(BaseModel):
         if self.setup is not None and not self.setup.is_file():
             raise ConfigError(f"--setup {self.setup}: no such file. Check the path.")
         for option in self.sbatch:
-            if (name := option.partition("=")[0]) in SCRIPT_OPTIONS:
-                raise ConfigError(f"--sbatch {option!r}: the script sets {name} itself. Use render's own options.")
+            found = SBATCH_OPTION.fullmatch(option)
+            if found is None:
+                raise ConfigError(
+                    f"--sbatch {option!r}: give the long name of an option of sbatch without dashes, then = and its "
+                    "value: partition=gpu."
+                )
+            if found["name"] in SCRIPT_OPTIONS:
+                raise ConfigError(
+                    f"--sbatch {option!r}: the script sets {found['name']} itself. Use render's own options."
+                )
+            if found["name"] in AGAINST_THE_SCRIPT:
+                raise ConfigError(f"--sbatch {option!r}: the script does not work with {found['name']}. Leave it out.")
+        for name in ("time", "mem", "gpu_type"):
+            if re.search(r"[\s#]", getattr(self, name) or ""):
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)!r}: has a space in it. Give it in Slurm's form."
+                )
         return self
+
+    @property
+    def sbatch_lines(self) -> list[str]:
+        """The other options of sbatch, as the script has them: a value with a space in quotes."""
+        return [
+            re.sub(r"=(.*[\s#].*)", r'="\1"', option, flags=re.DOTALL) if re.search(r"[\s#]", option) else option
+            for option in self.sbatch
+        ]
 
     @property
     def shape(self) -> NodeShape:

@@ -111,10 +111,27 @@ def test_an_old_cluster_and_one_that_is_away_get_no_file(kubectl, tmp_path):
     assert not (tmp_path / "cluster.yaml").exists()
 
 
+# Names that an API server refuses.
+ODD = (
+    {"gpu_product": "NVIDIA H100 80GB"},
+    {"pull_secrets": ["My_Secret"]},
+    {"pull_secrets": [""]},
+    {"prometheus_release": "kube prometheus"},
+    {"topology": ["rack id"]},
+    {"queue": "team/gpu"},
+)
+
+
 def test_the_schema_takes_what_the_commands_take_and_nothing_else(tmp_path):
     schema = json.loads(restrain("k8s", "cluster", "schema").stdout)
     jsonschema.validate({"overlay": "8xa100-80g", "access_mode": "ReadWriteMany", "max_nodes": 2}, schema)
-    for wrong in ({"overlays": "single-node"}, {"access_mode": "ReadOnly"}, {"max_nodes": 0}, {"work_size": "2 TB"}):
+    for wrong in (
+        {"overlays": "single-node"},
+        {"access_mode": "ReadOnly"},
+        {"max_nodes": 0},
+        {"work_size": "2 TB"},
+        *ODD,
+    ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)
         path = tmp_path / "wrong.yaml"

@@ -323,12 +323,15 @@ def test_with_pyxis_every_step_asks_for_the_image(tmp_path):
 
 def test_what_is_asked_of_slurm(tmp_path):
     words = ("--time", "2-00:00:00", "--gpu-type", "h100", "--mem", "480G", "--sbatch", "partition=gpu")
-    text = (rendered(tmp_path, *words, "--sbatch", "account=me").job / "job.sh").read_text()
+    words = (*words, "--sbatch", "account=me", "--sbatch", "comment=a # b", "--sbatch", "exclusive")
+    text = (rendered(tmp_path, *words).job / "job.sh").read_text()
     options = dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", text, re.MULTILINE))
     assert options["nodes"] == "2"
     assert (options["gpus-per-node"], options["cpus-per-task"], options["mem"]) == ("h100:4", "32", "480G")
     assert (options["time"], options["signal"], options["requeue"]) == ("2-00:00:00", "B:USR1@300", "")
     assert (options["partition"], options["account"], options["open-mode"]) == ("gpu", "me", "append")
+    # sbatch takes the rest of a line from a bare # on for a comment.
+    assert (options["comment"], options["exclusive"]) == ('"a # b"', "")
     assert (tmp_path / "job" / "logs").is_dir(), "Slurm does not make the folder of its output"
 
 
@@ -378,6 +381,12 @@ def test_shellcheck_is_content(tmp_path, words, nodes):
         (("--set", "openrlhf.logger.wandb.key=0123456789"), "on Slurm in the file of --setup"),
         (("--cpus-per-node", 5), "Give the nodes more CPUs"),
         (("--sbatch", "nodes=7"), "the script sets nodes itself"),
+        (("--sbatch", "--partition=gpu"), "without dashes, then = and its value: partition=gpu"),
+        (("--sbatch", "p=gpu"), "give the long name of an option of sbatch"),
+        (("--sbatch", "partition gpu"), "give the long name of an option of sbatch"),
+        (("--sbatch", "array=0-3"), "the script does not work with array. Leave it out"),
+        (("--time", "2 days"), "--time '2 days': has a space in it"),
+        (("--gpu-type", "H100 80GB"), "--gpu-type 'H100 80GB': has a space in it"),
         (("--venv", "nowhere"), "bin/activate is not there"),
         (("--setup", "nowhere.sh"), "no such file"),
         (("--pyxis", "a", "--apptainer", "b"), "are both given"),
