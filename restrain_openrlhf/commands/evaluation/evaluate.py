@@ -73,10 +73,12 @@ def _line(result: Result) -> str:
     intervals = f"[{scores.low:.1%}, {scores.high:.1%}] over problems"
     if scores.samples_low is not None:
         intervals += f", [{scores.samples_low:.1%}, {scores.samples_high:.1%}] over samples"
+    # Of one response, they are pass@1 again.
+    more = f", pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_k[how.n]:.1%}" * (how.n > 1)
+    each = "1 response" if how.n == 1 else f"{how.n} responses"
     return (
-        f"{how.title}: pass@1 {scores.pass_at_1:.1%} {intervals}, "
-        f"pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_k[how.n]:.1%}; "
-        f"{how.problems} problems, {how.n} responses each, {scores.mean_tokens:.0f} tokens, "
+        f"{how.title}: pass@1 {scores.pass_at_1:.1%} {intervals}{more}; "
+        f"{how.problems} problems, {each} each, {scores.mean_tokens:.0f} tokens, "
         f"truncated {scores.truncated_share:.1%}, no answer {scores.missing_share:.1%}; "
         f"template {how.template}, protocol {how.protocol}"
     )
