@@ -85,7 +85,7 @@ def opened(request, tmp_path, write_jsonl, page):
 
 
 def rows(page):
-    return page.texts(".row .where")
+    return page.page.locator(".row .where").all_text_contents()
 
 
 def test_filters_choose_groups(opened):
@@ -493,6 +493,31 @@ def test_two_runs_are_shown_side_by_side(tmp_path, page, serving, way):
     page.page.locator("[name=run]").select_option("1")
     assert rows(page) == ["ttrl · step 2 · group 5", "ttrl · step 9 · group 5"]
     assert page.troubles == []
+
+
+def test_a_runs_long_name_hides_neither_the_step_nor_the_vote(tmp_path, page, serving):
+    runs = [small_run(tmp_path / ("restrain-" * 9 + end)) for end in ("one", "two")]
+    page.open(serving(material(runs[0], None, beside=runs[1])))
+    row = page.page.locator(".row").first
+    for text in ("step 1 · group 0", "4", "3/4"):
+        part = row.get_by_text(text, exact=True)
+        assert part.evaluate(
+            "each => each.scrollWidth <= each.clientWidth || getComputedStyle(each).display === 'inline'"
+        )
+        assert ends(part) <= ends(row)
+    assert ends(row.locator(".share")) <= ends(row)
+
+
+def ends(element):
+    box = element.bounding_box()
+    return box["x"] + box["width"]
+
+
+def test_the_open_groups_column_is_in_sight_in_a_chart_of_many_steps(tmp_path, page, serving):
+    page.page.set_viewport_size({"width": 390, "height": 800})
+    run = write_run(tmp_path, [scored_group(step, 0, PROMPT, boxed("4", "5")) for step in range(1, 61)])
+    page.page.goto(f"{serving(material(run, None))}#open=0/55/0")
+    expect(page.page.get_by_label("step 55: 4 1, 5 1", exact=False)).to_be_in_viewport()
 
 
 def test_a_damaged_step_is_said_on_the_page(tmp_path, page, serving):

@@ -16,6 +16,13 @@ function drawGroup(box, state, group, details, others) {
       its ? classes(its, state.asWritten) : leftOut(),
     ]),
   );
+  bringIntoSight(box.querySelector(".columns [aria-current]"));
+}
+
+// The group's column in a chart of many steps, without moving the page.
+function bringIntoSight(column) {
+  const columns = column.parentElement;
+  columns.scrollLeft = column.offsetLeft - columns.clientWidth / 2;
 }
 
 function fact(name, value) {

@@ -53,10 +53,8 @@ class GroupList {
         "aria-setsize": this.groups.length,
         click: () => this.choose(place),
       },
-      element("span", { class: "where" }, `${this.state.ofRun(group)}step ${group.step} · group ${group.group}`),
-      element("span", { class: "vote" }, topAnswer(group), `${group.majority_count}/${group.voters}`, share(group)),
-      element("span", { class: "prompt", dir: "auto" }, this.state.prompts.get(group.prompt_id).slice(0, 140)),
-      element("span", { class: "marks" }, marks(group)),
+      element("div", { class: "line quiet" }, where(group, this.state.ofRun(group)), topAnswer(group), votes(group), share(group)),
+      element("div", { class: "line" }, prompt(this.state.prompts.get(group.prompt_id)), element("span", { class: "marks" }, marks(group))),
     );
     made.style.top = `${place * ROW}px`;
     return made;
@@ -80,6 +78,20 @@ class GroupList {
   move(by) {
     this.choose(Math.min(this.groups.length - 1, Math.max(0, this.at + by)));
   }
+}
+
+// A run's long name is cut off before the step is.
+function where(group, run) {
+  const name = run ? element("span", { class: "name" }, run) : null;
+  return element("span", { class: "where" }, name, element("span", {}, `step ${group.step} · group ${group.group}`));
+}
+
+function votes(group) {
+  return element("span", { class: "votes" }, `${group.majority_count}/${group.voters}`);
+}
+
+function prompt(text) {
+  return element("span", { class: "prompt", dir: "auto" }, text.slice(0, 140));
 }
 
 function topAnswer(group) {

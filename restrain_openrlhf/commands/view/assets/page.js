@@ -22,12 +22,12 @@ async function read() {
       reading.textContent = progress(page);
       refresh();
       openAddressed();
+      if (isMissing()) say(notFound(page.next === null));
       if (page.next !== null && state.groups.length >= wanted && !isMissing()) {
         await asked(document.getElementById("more"));
         wanted = state.groups.length + AT_ONCE;
       }
     }
-    if (isMissing()) say(`The address names the group ${address().get("open")} (run, step, group), which was not kept.`);
   } catch (error) {
     reading.textContent = `The groups could not be read: ${error.message}`;
   }
@@ -35,6 +35,11 @@ async function read() {
 
 // Whether the address names a group that was not found yet.
 const isMissing = () => address().has("open") && state.current === null;
+
+function notFound(hasEnded) {
+  const named = `The address names the group ${address().get("open")} (run, step, group)`;
+  return hasEnded ? `${named}, which was not kept.` : `${named}. It opens once the groups before it are read.`;
+}
 
 function say(why) {
   document.getElementById("group").replaceChildren(element("p", { class: "note" }, why));
