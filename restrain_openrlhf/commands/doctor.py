@@ -214,24 +214,20 @@ def _attention() -> Finding:
 
 
 def _contract() -> str:
-    from restrain_openrlhf.hook.install.instrument import (  # noqa: PLC0415 - imports the host
-        AGENT_CONTRACT,
-        CONTRACT,
-        check_agent,
-        check_all,
-        install,
-        uninstall,
-        unpatched,
-    )
+    from restrain_openrlhf.hook.install import instrument  # noqa: PLC0415 - imports the host
 
     detect().install()
     if Way.HOOK not in installed().ways:
-        check_agent()
-        return f"{len(AGENT_CONTRACT)} methods of the host, which the agent's file alone relies on, as expected"
-    check_all()
-    install()
-    missing = unpatched()
-    uninstall()
+        instrument.check_agent()
+        return (
+            f"{len(instrument.AGENT_CONTRACT)} methods of the host, which the agent's file alone relies on, as expected"
+        )
+    instrument.check_all()
+    instrument.install()
+    missing = instrument.unpatched()
+    instrument.uninstall()
     if missing:
         raise HostError(f"The hook does not reach {', '.join(missing)}. Report this with what `restrain doctor` says.")
-    return f"{len(CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"
+    return (
+        f"{len(instrument.CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"
+    )

@@ -5,26 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
+from restrain_openrlhf.data import problems as row_schemas
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import AnyRow, write_rows
-from restrain_openrlhf.data.problems import (
-    AMC,
-    ANSWERED,
-    GPQA,
-    HUMANEVAL,
-    LETTERED,
-    MBPP,
-    MMLU,
-    MMLU_PRO,
-    OLYMPIAD,
-    PLAIN,
-    S1K,
-    SQUAD,
-    TRIVIA,
-    WORDED,
-    Problem,
-    RowSchema,
-)
+from restrain_openrlhf.data.problems import Problem, RowSchema
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
 from restrain_openrlhf.errors import DataError, did_you_mean
 
@@ -45,7 +29,7 @@ class Benchmark:
     title: str
     hub: HubSet
     sizes: tuple[int, ...] = ()
-    schemas: tuple[RowSchema, ...] = (WORDED,)
+    schemas: tuple[RowSchema, ...] = (row_schemas.WORDED,)
     note: str = ""
     kind: AnswerKind = MATHEMATICS
 
@@ -60,7 +44,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "AMC (83)",
             HubSet("AI-MO/aimo-validation-amc", licence="apache-2.0"),
             (83,),
-            (AMC,),
+            (row_schemas.AMC,),
             "AMC 12 of 2022 and 2023; what the TTRL line calls AMC",
         ),
         Benchmark("aime24", "AIME24", HubSet("HuggingFaceH4/aime_2024"), (30,)),
@@ -70,7 +54,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "OlympiadBench",
             HubSet("Hothan/OlympiadBench", config="OE_TO_maths_en_COMP", licence="apache-2.0"),
             (674, 675),
-            (OLYMPIAD, ANSWERED),
+            (row_schemas.OLYMPIAD, row_schemas.ANSWERED),
             "675 problems in Qwen2.5-Math's own copy",
         ),
         Benchmark("minerva_math", "Minerva", HubSet("math-ai/minervamath", split="test"), (272,)),
@@ -79,7 +63,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "MMLU-STEM",
             HubSet("hails/mmlu_no_train", config="all", split="test", licence="mit"),
             (3018,),
-            (MMLU, LETTERED),
+            (row_schemas.MMLU, row_schemas.LETTERED),
             "the 18 subjects of Qwen2.5-Math's evaluation",
         ),
         Benchmark(
@@ -87,7 +71,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "GPQA-Diamond",
             HubSet("Idavidrein/gpqa", config="gpqa_diamond", licence="cc-by-4.0", gate=GPQA_GATE),
             (198,),
-            (GPQA, LETTERED),
+            (row_schemas.GPQA, row_schemas.LETTERED),
             "gated; the order of choices is ours",
         ),
         Benchmark(
@@ -95,7 +79,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "s1k (verifiable)",
             HubSet("simplescaling/s1K", licence="apache-2.0"),
             (893,),
-            (S1K, ANSWERED),
+            (row_schemas.S1K, row_schemas.ANSWERED),
             "which 893 rows the paper has is not published; no theorems, and a gold that can be checked",
         ),
         Benchmark(
@@ -103,7 +87,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "MMLU-Pro",
             HubSet("TIGER-Lab/MMLU-Pro", split="test", licence="mit"),
             (12_032,),
-            (MMLU_PRO,),
+            (row_schemas.MMLU_PRO,),
             kind=parse_kind({"name": "choice"}),
         ),
         Benchmark(
@@ -111,7 +95,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "TriviaQA",
             HubSet("mandarjoshi/trivia_qa", config="rc.nocontext", split="validation"),
             (),
-            (TRIVIA,),
+            (row_schemas.TRIVIA,),
             "without the documents",
             kind=parse_kind({"name": "text"}),
         ),
@@ -120,7 +104,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "SQuAD",
             HubSet("rajpurkar/squad", split="validation", licence="cc-by-sa-4.0"),
             (10_570,),
-            (SQUAD,),
+            (row_schemas.SQUAD,),
             kind=parse_kind({"name": "text"}),
         ),
         Benchmark(
@@ -128,7 +112,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "HumanEval",
             HubSet("openai/openai_humaneval", split="test", licence="mit"),
             (164,),
-            (HUMANEVAL,),
+            (row_schemas.HUMANEVAL,),
             kind=parse_kind({"name": "code"}),
         ),
         Benchmark(
@@ -136,7 +120,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "MBPP",
             HubSet("google-research-datasets/mbpp", config="full", split="test", licence="cc-by-4.0"),
             (500,),
-            (MBPP,),
+            (row_schemas.MBPP,),
             "the prompt shows the tests",
             kind=parse_kind({"name": "code"}),
         ),
@@ -181,7 +165,7 @@ def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | No
         )
     known = BENCHMARKS.get(name)
     kind = asked or (known.kind if known else MATHEMATICS)
-    schemas = known.schemas if known else (WORDED,) if kind == MATHEMATICS else (PLAIN,)
+    schemas = known.schemas if known else (row_schemas.WORDED,) if kind == MATHEMATICS else (row_schemas.PLAIN,)
     place = _file_of(path) if path else _in_folder(name, folder)
     source = str(known.hub) if known and place == HUB else str(place)
     rows = load_rows(known.hub if known else None, str(place))

@@ -16,13 +16,7 @@ from restrain_openrlhf.data.jsonl import each_row, read_rows, write_rows
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError, RunError
-from restrain_openrlhf.evaluation.estimators import (
-    interval_over_problems,
-    interval_over_samples,
-    maj_at_k,
-    mean_pass_at_k,
-    powers_up_to,
-)
+from restrain_openrlhf.evaluation import estimators
 from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers, grade_vote
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.sampling_pass import RowsByKey, Shard, shared_provenance
@@ -165,8 +159,8 @@ class ScoresSoFar:
         self._n = n
         self._right.append(sum(grades.correct))
         self._missing += grades.answers.count(None)
-        for k in powers_up_to(n):
-            self._majorities.setdefault(k, array("d")).append(maj_at_k(grades, k))
+        for k in estimators.powers_up_to(n):
+            self._majorities.setdefault(k, array("d")).append(estimators.maj_at_k(grades, k))
         if response is not None:
             self._tokens += sum(response.tokens)
             self._truncated += sum(response.truncated)
@@ -175,15 +169,15 @@ class ScoresSoFar:
         """The scores so far. They may only include lengths if every problem was added with its responses."""
         assert self._n is not None, "asked for once there is a problem"
         n, right, of = self._n, self._right, self._n * len(self._right)
-        low, high = interval_over_problems([count / n for count in right])
-        samples_low, samples_high = interval_over_samples(right, n) or (None, None)
+        low, high = estimators.interval_over_problems([count / n for count in right])
+        samples_low, samples_high = estimators.interval_over_samples(right, n) or (None, None)
         return Scores(
-            pass_at_1=mean_pass_at_k(n, right, 1),
+            pass_at_1=estimators.mean_pass_at_k(n, right, 1),
             low=low,
             high=high,
             samples_low=samples_low,
             samples_high=samples_high,
-            pass_at_k={k: mean_pass_at_k(n, right, k) for k in powers_up_to(n)},
+            pass_at_k={k: estimators.mean_pass_at_k(n, right, k) for k in estimators.powers_up_to(n)},
             maj_at_k={k: float(np.mean(shares)) for k, shares in self._majorities.items()},
             missing_share=self._missing / of,
             mean_tokens=self._tokens / of if with_lengths else None,

@@ -12,14 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from restrain_openrlhf.commands.gpu_check import host_step
 from restrain_openrlhf.commands.gpu_check.children import measured
-from restrain_openrlhf.commands.gpu_check.host_step import (
-    arguments_of,
-    experience_of,
-    prepare_process,
-    strategy_of,
-    trainer_of,
-)
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, skipped
 from restrain_openrlhf.config.host_flags import host_flags, to_arguments
 from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
@@ -153,14 +147,14 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
     import torch  # noqa: PLC0415 - after the device is prepared
     from transformers import AutoConfig  # noqa: PLC0415
 
-    args = arguments_of(words)
+    args = host_step.arguments_of(words)
     config = AutoConfig.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     whole = config.num_hidden_layers
     micro_batch = args.train.micro_batch_size = _rollouts_at_once(args)
     args.train.batch_size = micro_batch * MICRO_BATCHES
     args.rollout.batch_size, args.rollout.n_samples_per_prompt = MICRO_BATCHES, micro_batch
-    strategy = strategy_of(args)
-    trainer = trainer_of(strategy, few_layers(strategy, config, layers), args)
+    strategy = host_step.strategy_of(args)
+    trainer = host_step.trainer_of(strategy, few_layers(strategy, config, layers), args)
     for _ in range(2):
         trainer.replay_buffer.clear()
         trainer.replay_buffer.append(_experience(args, config.vocab_size))
@@ -228,12 +222,12 @@ def _experience(args: Any, vocabulary: int) -> Any:
     mask[:, -response:] = 1
     zeros = torch.zeros_like(mask)
     info = {name: [torch.tensor(value)] * rollouts for name, value in PAIR.items()}
-    return experience_of(sequences, torch.ones_like(sequences), mask, zeros, zeros, info)
+    return host_step.experience_of(sequences, torch.ones_like(sequences), mask, zeros, zeros, info)
 
 
 def main(layers: str, *words: str) -> None:
     """Print the memory of one step with so many layers."""
-    prepare_process()
+    host_step.prepare_process()
     sys.stdout.write("\n" + dump(asdict(measure(words, int(layers)))))
 
 

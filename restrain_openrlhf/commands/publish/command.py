@@ -11,13 +11,7 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_folder
-from restrain_openrlhf.commands.publish.private import (
-    HUB_ID,
-    VOCABULARIES,
-    clean_json,
-    published_configuration,
-    refuse_private,
-)
+from restrain_openrlhf.commands.publish import private
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.model_files import ADAPTER, ADAPTER_CONFIG, PATTERNS, refuse_incomplete
 from restrain_openrlhf.data.outputs import output_folder, write_whole
@@ -51,7 +45,7 @@ def publish(
 ) -> None:
     """Write a run's model and its card into a folder for the Hugging Face hub. Push it with `hf upload`."""
     found = finished_run(run)
-    if name is not None and not HUB_ID.fullmatch(name):
+    if name is not None and not private.HUB_ID.fullmatch(name):
         raise ConfigError(f"--name {name!r}: is not a valid model name on the hub. Give OWNER/NAME.")
     folder, called = output_folder(out or found.path / "hub"), name or f"OWNER/{found.path.name}"
     write_folder(found, folder, called, base_model, evaluation or ())
@@ -104,10 +98,10 @@ def write_folder(run: RunFolder, out: Path, name: str, base_model: str | None, e
         _copy_files(run.model / folder, partial / folder, {base_name: base.shown})
     for path in base.notices:
         shutil.copyfile(path, partial / path.name)
-    configuration = published_configuration(run.record(), base.shown)
+    configuration = private.published_configuration(run.record(), base.shown)
     write_whole(partial / CONFIGURATION, json.dumps(configuration, indent=2) + "\n")
     write_whole(partial / "README.md", card_text(run, name, base, measured, ADAPTER in folders))
-    refuse_private(partial, run.path)
+    private.refuse_private(partial, run.path)
     refuse_incomplete(partial)
     shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)
@@ -142,5 +136,5 @@ def _copy_files(source: Path, out: Path, replaced: dict[str, str]) -> None:
             (os.link if path.suffix in LINKED_SUFFIXES else shutil.copyfile)(path.resolve(), copy)
         except OSError:
             shutil.copyfile(path, copy)
-        if path.suffix == ".json" and path.name not in VOCABULARIES:
-            clean_json(copy, replaced)
+        if path.suffix == ".json" and path.name not in private.VOCABULARIES:
+            private.clean_json(copy, replaced)

@@ -9,16 +9,8 @@ from weakref import WeakKeyDictionary
 
 from restrain_openrlhf.answers.votes import missing_warning
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.hook.policy.rollout_gap import (
-    LogProbGap,
-    TokenLogProbs,
-    logprob_gap,
-    mismatch_warning,
-    refuse_mismatch,
-    rollout_gaps,
-    rounding_of,
-    update_arrived,
-)
+from restrain_openrlhf.hook.policy import rollout_gap
+from restrain_openrlhf.hook.policy.rollout_gap import LogProbGap, TokenLogProbs
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup, take_agent_logs, take_scored, take_votes, unread
 from restrain_openrlhf.records.metrics import UPDATE_ARRIVED
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
@@ -67,7 +59,7 @@ def make_experience_batch(
     experiences = wrapped(*args, **kwargs)
     record = LAST_STEP[maker] = _record(maker, experiences, votes, scored, agent)
     if _has_same_weights(maker):
-        refuse_mismatch(record.gap, config_here().logprob_gap_limit)
+        rollout_gap.refuse_mismatch(record.gap, config_here().logprob_gap_limit)
     for experience in experiences:
         # Only a critic reads returns (trainer/ray/ppo_critic.py), and with group_norm there is none.
         experience.advantages = experience.returns = None
@@ -88,16 +80,16 @@ def _record(
 ) -> StepRecord:
     """The record of a step whose experience the host has made. Warnings that are new are logged."""
     tokens, before = TokenLogProbs.of(experiences), LAST_STEP.get(maker)
-    rounding = min(before.rounding if before is not None else math.inf, rounding_of(tokens))
-    gap = logprob_gap(tokens)
+    rounding = min(before.rounding if before is not None else math.inf, rollout_gap.rounding_of(tokens))
+    gap = rollout_gap.logprob_gap(tokens)
     warnings = _warnings(votes, scored, gap if _has_same_weights(maker) else None)
     return StepRecord(
         votes=votes,
         scored=scored,
         gap=gap,
         rounding=rounding,
-        update_arrived=update_arrived(tokens, rounding),
-        rollout_gaps=rollout_gaps(experiences) if scored else [],
+        update_arrived=rollout_gap.update_arrived(tokens, rounding),
+        rollout_gaps=rollout_gap.rollout_gaps(experiences) if scored else [],
         warned=warn_once(warnings, before.warned if before is not None else frozenset()),
         agent=agent,
     )
@@ -108,7 +100,7 @@ def _warnings(votes: StepVotes, scored: Sequence[ScoredGroup], gap: LogProbGap |
     rollouts, kind = "this step's rollouts", config_here().answers
     return {
         "answers": missing_warning(votes.missing_share_of_voters, unread(scored), rollouts, kind),
-        "mismatch": None if gap is None else mismatch_warning(gap),
+        "mismatch": None if gap is None else rollout_gap.mismatch_warning(gap),
     }
 
 

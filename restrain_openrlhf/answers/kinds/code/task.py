@@ -15,16 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers.kind import ParsedCell, Row, read_columns
-from restrain_openrlhf.answers.kinds.code.syntax import (
-    LONGEST,
-    Function,
-    called_names,
-    defines,
-    fenced,
-    functions,
-    is_open,
-    parse,
-)
+from restrain_openrlhf.answers.kinds.code import syntax
+from restrain_openrlhf.answers.kinds.code.syntax import Function
 
 # Bodies to try for a prompt's last function, which may lack one; a method's body is indented further.
 BODIES = ("", "\n    pass", "\n        pass")
@@ -109,13 +101,13 @@ def _items(given: object) -> tuple[str, ...]:
 def _task(problem: str, entry: str, given: tuple[str | tuple[str, ...], ...]) -> Task:
     """The task, cached for all rollouts of a group."""
     for code, tree in _codes(problem):
-        for name, function in reversed(list(functions(tree))):
-            if entry in (name, name.rpartition(".")[2]) if entry else is_open(function):
+        for name, function in reversed(list(syntax.functions(tree))):
+            if entry in (name, name.rpartition(".")[2]) if entry else syntax.is_open(function):
                 first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
                 preamble = "" if "." in name else "\n".join(code.split("\n")[: first - 1])
                 shown = (ast.get_docstring(function) or "", problem[:LONGEST_PROMPT])
                 return Task(name, preamble, code, _parameters(function, "." in name), shown, given)
-    names = Counter(called_names(problem)).most_common(1)
+    names = Counter(syntax.called_names(problem)).most_common(1)
     return Task(entry or (names[0][0] if names else ""), "", "", None, (problem[:LONGEST_PROMPT],), given)
 
 
@@ -126,10 +118,10 @@ def _codes(problem: str) -> Iterator[tuple[str, ast.Module]]:
     starts = [place for place, line in enumerate(lines) if line.startswith(STARTS)][:MOST_STARTS]
     rest = ["\n".join(lines[start:]) for start in starts]
     blocks = ["\n".join(_block(lines[start:])) for start in starts]
-    for text in (*reversed(fenced(problem)), problem, *rest, *blocks):
+    for text in (*reversed(syntax.fenced(problem)), problem, *rest, *blocks):
         code = textwrap.dedent(text)
-        tree = next((tree for body in BODIES if (tree := parse(code.rstrip() + body))), None)
-        if tree and any(functions(tree)):
+        tree = next((tree for body in BODIES if (tree := syntax.parse(code.rstrip() + body))), None)
+        if tree and any(syntax.functions(tree)):
             yield code, tree
 
 
@@ -165,10 +157,10 @@ def program_of(response: str, task: Task) -> str | None:
     Text after MBPP's `[DONE]` is ignored: there the model has gone on to a next task.
     """
     response = BEGIN.split(DONE.split(response, maxsplit=1)[0])[-1]
-    for block in reversed(fenced(response)):
+    for block in reversed(syntax.fenced(response)):
         if program := _whole(block, task):
             return program
-    if "```" in response or len(response) > LONGEST:
+    if "```" in response or len(response) > syntax.LONGEST:
         return None
     return next(
         (program for text in _completions(response, task) if (program := _checked(text, task))), None
@@ -195,8 +187,8 @@ def _behind(preamble: str, code: str) -> str:
 
 
 def _checked(code: str, task: Task) -> str | None:
-    tree = parse(code)
-    if tree is None or not tree.body or (task.entry and not defines(tree, task.entry)):
+    tree = syntax.parse(code)
+    if tree is None or not tree.body or (task.entry and not syntax.defines(tree, task.entry)):
         return None
     return code
 
