@@ -168,12 +168,9 @@ def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProx
             "a checkout, or requirements/gpu.txt."
         )
     except OSError as error:
-        if error.errno in FULL:
-            where = error.filename or f"this command's output, or temporary files in {gettempdir()}"
-            _end(f"{where}: {error.strerror}. Free some space, and run the same command again.")
-        if error.filename is None or error.errno not in FILE_SYSTEM_ERRORS:
+        if (message := _of_the_file_system(error)) is None:
             raise
-        _end(f"{error.filename}: {error.strerror}. Name another place, or see to it that this user may use this one.")
+        _end(message)
     except SystemExit as end:
         # Typer exits with this status on Ctrl-C and prints nothing.
         if end.code == INTERRUPTED:
@@ -181,6 +178,16 @@ def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProx
             what = next((after_ctrl_c[name] for name in names if name in after_ctrl_c), STARTS_AGAIN)
             Console(stderr=True, soft_wrap=True).print(f"interrupted: {what}.")
         raise
+
+
+def _of_the_file_system(error: OSError) -> str | None:
+    """What to do where a disk is full or a place cannot be used; None for any other error, which is a bug."""
+    if error.errno in FULL:
+        where = error.filename or f"this command's output, or temporary files in {gettempdir()}"
+        return f"{where}: {error.strerror}. Free some space, and run the same command again."
+    if error.filename is None or error.errno not in FILE_SYSTEM_ERRORS:
+        return None
+    return f"{error.filename}: {error.strerror}. Name another place, or see to it that this user may use this one."
 
 
 def _end(message: str) -> NoReturn:
