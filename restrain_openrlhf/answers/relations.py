@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from restrain_openrlhf.answers.inequalities import difference, inequality_key
 from restrain_openrlhf.answers.labels import is_constant_name, is_name, is_ratio_part, names
-from restrain_openrlhf.answers.structure import split_top_level
+from restrain_openrlhf.answers.structure import outside_brackets, split_top_level
 from restrain_openrlhf.answers.value import Value, fingerprint, inexact, values_of
 
 KeyOf = Callable[[str], str]
@@ -73,15 +73,12 @@ def top_level_signs(text: str) -> list[str]:
     """The signs of relation outside brackets, in order; none in a list."""
     if not _RELATION.search(text):
         return []
-    found, depth, position = [], 0, 0
-    while position < len(text):
-        match = _RELATION.match(text, position) if depth == 0 else None
+    found, end = [], 0
+    for place in outside_brackets(text):
+        match = _RELATION.match(text, place) if place >= end else None
         if match:
             found.append(match[0])
-            position = match.end()
-            continue
-        depth = max(depth + (text[position] in "([{") - (text[position] in ")]}"), 0)
-        position += 1
+            end = match.end()
     # A comma outside brackets makes a list of relations, which is not one relation.
     return found if len(split_top_level(text, (",", ";"))) == 1 else []
 

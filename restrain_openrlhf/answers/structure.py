@@ -1,7 +1,7 @@
 """Reads brackets, separators and conjunctions of an answer, without parsing what is between them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 # Braces are left over from font commands. A comma before "and" belongs to it.
@@ -25,16 +25,23 @@ class Bracketed:
 
 def split_top_level(text: str, separators: Sequence[str]) -> list[str]:
     """The parts between separators outside brackets. A separator that is a LaTeX command must be a whole one."""
-    parts, depth, start, position = [], 0, 0, 0
-    while position < len(text):
-        found = next((s for s in separators if text.startswith(s, position)), None) if depth == 0 else None
-        if found and not (found[-1].isalpha() and text[position + len(found) : position + len(found) + 1].isalpha()):
-            parts.append(text[start:position])
-            start = position = position + len(found)
-            continue
-        depth = max(depth + (text[position] in "([{") - (text[position] in ")]}"), 0)
-        position += 1
+    parts, start = [], 0
+    for place in outside_brackets(text):
+        found = next((each for each in separators if text.startswith(each, place)), "") if place >= start else ""
+        end = place + len(found)
+        if found and not (found[-1].isalpha() and text[end : end + 1].isalpha()):
+            parts.append(text[start:place])
+            start = end
     return [*parts, text[start:]]
+
+
+def outside_brackets(text: str) -> Iterator[int]:
+    """The places that are inside no bracket, those of opening brackets included."""
+    depth = 0
+    for place, character in enumerate(text):
+        if depth == 0:
+            yield place
+        depth = max(depth + (character in "([{") - (character in ")]}"), 0)
 
 
 def bracketed(text: str) -> Bracketed | None:
