@@ -11,21 +11,11 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.commands.k8s import stages
 from restrain_openrlhf.commands.k8s.cluster import Cluster, Overlay
 from restrain_openrlhf.commands.k8s.experiment import Experiment
 from restrain_openrlhf.commands.k8s.patches import patches
-from restrain_openrlhf.commands.k8s.stages import (
-    FIRST,
-    SHARED,
-    Manifest,
-    Stage,
-    by_stage,
-    mappings,
-    named,
-    refuse_unread_pass,
-    stage_of,
-    stages_of,
-)
+from restrain_openrlhf.commands.k8s.stages import FIRST, Manifest, Stage
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
@@ -57,18 +47,21 @@ def render(
     Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that is not made,
     or where Kustomize is missing.
     """
-    stages = tuple(dict.fromkeys((*FIRST, *only))) if only else stages_of(experiment)
-    refuse_unread_pass(experiment, stages)
-    found = by_stage(_tree(overlay, cluster, images, experiment, benchmarks), stages)
+    wanted = tuple(dict.fromkeys((*FIRST, *only))) if only else stages.stages_of(experiment)
+    stages.refuse_unread_pass(experiment, wanted)
+    found = stages.by_stage(_tree(overlay, cluster, images, experiment, benchmarks), wanted)
     every = [each for objects in found.values() for each in objects]
     cluster.refuse_one_node(every, experiment.layout.nodes)
     _refuse_unset(every)
-    return {stage: objects if stage in SHARED else named(objects, experiment.name) for stage, objects in found.items()}
+    return {
+        stage: objects if stage in stages.SHARED else stages.named(objects, experiment.name)
+        for stage, objects in found.items()
+    }
 
 
 def render_platform(overlay: Overlay, cluster: Cluster) -> Mapping[Stage, list[Manifest]]:
     """The manifests that all experiments of a namespace share."""
-    return by_stage(_tree(overlay, cluster), FIRST)
+    return stages.by_stage(_tree(overlay, cluster), FIRST)
 
 
 def _tree(
@@ -104,7 +97,7 @@ def _own_configuration(experiment: Experiment, overlay: Overlay) -> list[dict[st
 
     Kustomize refuses to replace one that does not exist.
     """
-    if experiment.job not in map(stage_of, build(overlay.path)):
+    if experiment.job not in map(stages.stage_of, build(overlay.path)):
         return []
     return [{"name": f"{experiment.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}]
 
@@ -166,7 +159,7 @@ def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
 
 def _refuse_unset(manifests: Iterable[Manifest]) -> None:
     """Raises ConfigError that names the first image without a digest, or with the placeholder's registry."""
-    used = {node["image"] for each in manifests for node in mappings(each) if isinstance(node.get("image"), str)}
+    used = {node["image"] for each in manifests for node in stages.mappings(each) if isinstance(node.get("image"), str)}
     for image in sorted(used):
         if image.startswith(UNSET_HOST) or not BY_DIGEST.fullmatch(image):
             name = image.removeprefix(UNSET_HOST).partition("@")[0]
