@@ -113,11 +113,8 @@ def prepare(
     rows = Columns.of(read(), held_out)
     if not any_count:
         _refuse_another_count(entry, len(rows))
-    repeated = rows.prompts.alike()
-    whole = np.setdiff1d(np.arange(len(rows)), [place for group in repeated for place in group[1:]])
+    whole = _without_repeated(rows, read, drop_duplicates)
     apart = whole[~rows.is_held_out[whole]]
-    _refuse_repeated(repeated, _answers(read(), {place for group in repeated for place in group}), drop_duplicates)
-    _refuse_ids(rows.ids.alike(whole), read)
     kept = _first(entry, apart, first)
     prepared = Prepared(
         name=entry.name,
@@ -138,6 +135,15 @@ def prepare(
     )
     prepared.write()
     return prepared
+
+
+def _without_repeated(rows: "Columns", read: Callable[[], Iterator[Entry]], drop: bool) -> NDArray[np.intp]:
+    """The places of all prompts, of equal ones the first. Raises DataError as `_refuse_repeated` and `_refuse_ids`."""
+    repeated = rows.prompts.alike()
+    whole = np.setdiff1d(np.arange(len(rows)), [place for group in repeated for place in group[1:]])
+    _refuse_repeated(repeated, _answers(read(), {place for group in repeated for place in group}), drop)
+    _refuse_ids(rows.ids.alike(whole), read)
+    return whole
 
 
 def _refuse_another_count(entry: TrainingSet, count: int) -> None:

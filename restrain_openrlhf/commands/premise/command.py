@@ -59,11 +59,7 @@ def premise(
     given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
     run = load_run_config(config, {f"method.{key}": value for key, value in given.items()}) if config else None
     reference = reference or (run.reference if run and not rollouts else None)
-    if (path := reference or rollouts) is None or (reference and rollouts):
-        raise ConfigError(
-            "Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl; or --config CONFIG, whose "
-            "`reference:` is read."
-        )
+    path = _only_file(reference, rollouts)
     if reference and kind:
         raise ConfigError("--answers belongs to --rollouts only: a reference file already names its kind of answer.")
     settings = run.method if run else parse_settings({"name": "restrain", **given})
@@ -80,6 +76,15 @@ def premise(
             "restrain premise warns, and --strict was given. Fix the cause of each warning "
             "(docs/concepts/premise.md), or leave out --strict to train in spite of them."
         )
+
+
+def _only_file(reference: Path | None, rollouts: Path | None) -> Path:
+    if (path := reference or rollouts) is None or (reference and rollouts):
+        raise ConfigError(
+            "Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl; or --config CONFIG, whose "
+            "`reference:` is read."
+        )
+    return path
 
 
 def _group_size(run: "RunConfig") -> int | None:
