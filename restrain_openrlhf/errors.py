@@ -14,7 +14,7 @@ class ConfigError(RestrainError):
 
 
 class DataError(RestrainError):
-    """A file of prompts, rollouts or answers cannot be used as it is."""
+    """A file of prompts, rollouts or answers must be corrected before it can be used."""
 
 
 class GroupError(RestrainError):
@@ -38,7 +38,7 @@ class HostError(RestrainError):
 
 
 class HookNotActiveError(HostError):
-    """A process that should run hooked runs the host as it is. The message is what was found; how to fix it follows."""
+    """A process that should run hooked runs the unchanged host. The message is what was found; the fix is added."""
 
     def __str__(self) -> str:
         return (
@@ -79,7 +79,7 @@ def did_you_mean(word: object, known: Iterable[str], n: int = 1, block: str = ""
 
 
 def no_such_file(path: Path, what: str = "file") -> str:
-    """That there is none at `path`, with the nearest name in its folder."""
+    """A message that there is no such file at `path`, with the nearest name in its folder."""
     beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     # Names of one suffix are alike to begin with.
     near = difflib.get_close_matches(path.name, beside, 1, cutoff=0.8)

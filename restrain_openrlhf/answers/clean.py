@@ -133,7 +133,7 @@ def _without_unit(words: str, after: str) -> str:
 
 
 def _join_spaces(text: str) -> str:
-    r"""Join `12 345`, `12\,345` and `0.123 456`, unless the first digits are an argument of what stands before them."""
+    r"""Join `12 345`, `12\,345` and `0.123 456`, unless the first digits are an argument of what precedes them."""
     text = _BY_SPACE.sub(lambda found: _joined(found, text), text)
     return _DECIMALS_BY_SPACE.sub(lambda found: re.sub(_GAP, "", found[0]), text)
 

@@ -126,7 +126,7 @@ def _group(match: re.Match[str]) -> str:
 
 
 def _whole(formula: re.Match[str]) -> str:
-    """The formula, with the rest of its sentence if it goes on there."""
+    """The formula, with the rest of its sentence if that continues behind it."""
     after = _GOES_ON.match(formula.string, formula.end())
     return _sentence(formula.string[formula.start() :].split("\n")[0]) if after else _group(formula)
 

@@ -200,7 +200,7 @@ RESIDUAL = Residual()
 
 @lru_cache(maxsize=10_000)
 def residual_key(text: str) -> str | None:
-    """The key of a text with a sum, limit, floor or the like; None for other texts, or if there is no key."""
+    """The key of a text with a sum, a limit or another of _COMMANDS; None for other texts, or if there is no key."""
     if len(text) > MAX_LENGTH or not _COMMANDS.search(text) or _REFUSED.search(_INSIDE.sub("", text)):
         return None
     if re.search(r"\d{5}|\^\s*\{?\s*\d{2}", text):

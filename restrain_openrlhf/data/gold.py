@@ -77,7 +77,7 @@ def write_separated(out: Path, prompts: Iterable[PromptOnly], gold: Iterable[Gol
 
 
 def finite_answer(value: object) -> object:
-    """The value of a gold answer as it is. Raises ValueError for NaN and infinities, which graders would call wrong."""
+    """A gold answer, unchanged. Raises ValueError for NaN and infinities, which graders would call wrong."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is no answer. Leave the answer out if it is not known")
     return value

@@ -152,7 +152,7 @@ def _refuse_other_separators(path: Path, header: Sequence[str]) -> None:
 
 
 def _refuse_columns_twice(path: Path, header: Sequence[str]) -> None:
-    """Of two columns with one name only the last would be read. Columns without a name are read by nobody."""
+    """Of two columns with one name only the last would be read. Columns without a name are never read."""
     if twice := [name for name, count in Counter(header).items() if name and count > 1]:
         raise DataError(f"{path}: has the column {twice[0]!r} more than once. Rename or remove the others.")
 

@@ -69,7 +69,7 @@ class Call:
     images: Any = None
 
     async def with_tokenizer(self) -> "Call":
-        """The same call with the tokenizer itself, of which the hooked trainer sends only a reference."""
+        """This call with the tokenizer itself, of which the hooked trainer sends only a reference."""
         return replace(self, hf_tokenizer=await tokenizer_here(self.hf_tokenizer))
 
 
@@ -250,7 +250,7 @@ def training_row(call: Call) -> TrainingRow | None:
 
 
 def without_text(sampling_params: Any) -> Any:
-    """The same parameters without detokenization: of a single turn the host only reads the tokens.
+    """The parameters without detokenization: of a single turn the host only reads the tokens.
 
     vLLM would turn every token into text as it is sampled, and every likely token whose log-probability is asked for,
     which takes much of a rollout's time. `texts_of` decodes a whole response at once.
@@ -267,7 +267,7 @@ def texts_of(outputs: Sequence[HostRollout], tokenizer: Any) -> list[str]:
 
 
 def as_arrays(rollout: HostRollout) -> HostRollout:
-    """The same rollout, with its tokens and their log-probabilities as arrays.
+    """The rollout with its tokens and their log-probabilities as arrays.
 
     The trainer, to which all rollouts come, makes a tensor of both (trainer/ppo_utils/samples_generator.py). From an
     array that is a copy; from a list it is a loop over Python's numbers.

@@ -1,1 +1,1 @@
-"""The machine at hand: its accelerator, the installed host releases, and the processes that commands start."""
+"""This machine: its accelerator, the installed host releases, and the processes that commands start."""

@@ -100,7 +100,7 @@ def _part(owner: Any, name: str, wanted: HostMethod | HostAttributes) -> Any:
 
 
 def _behind_actor(target: Any) -> Any:
-    """The plain class behind a Ray actor class; anything else is returned as it is."""
+    """The plain class behind a Ray actor class; anything else is returned unchanged."""
     metadata = getattr(target, "__ray_metadata__", None)
     return target if metadata is None else metadata.modified_class
 

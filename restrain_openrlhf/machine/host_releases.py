@@ -124,5 +124,5 @@ def _nearest(found: str, way: Way) -> str:
 
 
 def _order(release: str) -> list[int]:
-    """A version's numbers, whatever stands between them, to sort by: 0.10.1.post2 comes after 0.10.1."""
+    """A version's numbers, whatever separates them, to sort by: 0.10.1.post2 comes after 0.10.1."""
     return [int(number) for number in re.findall(r"\d+", release)]

@@ -107,7 +107,7 @@ Facts = frozenset[Literal["reference", "stored_class", "gold_class", "entropies"
 
 @dataclass(frozen=True)
 class PromptFacts:
-    """What is known of a prompt besides the votes. Both classes are numbers of classes of the group at hand.
+    """What is known of a prompt besides the votes. Both classes are numbers of classes of this group.
 
     `entropies` holds H_i, the mean token entropy of each rollout in nats, where the rollouts were drawn with entropies.
     """

@@ -197,7 +197,7 @@ class Reference:
         return next((row for row in rows if row.prompt_hash == digest), None)
 
     def row(self, prompt: str, where: str = "the prompt") -> ReferenceRow:
-        """The same as `by_prompt`, but raises ReferencePassError, which names `where`, for a prompt without a row."""
+        """As `by_prompt`, but raises ReferencePassError, which names `where`, for a prompt without a row."""
         found = self.by_prompt(prompt)
         if found is None:
             raise ReferencePassError(

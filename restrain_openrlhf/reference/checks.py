@@ -34,7 +34,7 @@ class NeededReference(BaseModel):
     agent: str | None = None
 
     def by(self, reference_n: int | None, reference_sampling: Literal["same", "any"]) -> Self:
-        """The same with a configuration's keys applied: its number of rollouts, and which sampling may differ."""
+        """What is needed with a configuration's keys applied: its number of rollouts, and which sampling may differ."""
         differ = dict.fromkeys(SAMPLING) if reference_sampling == "any" else {}
         return self.model_copy(update={**differ, "n": reference_n or self.n})
 

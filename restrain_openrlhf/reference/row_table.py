@@ -44,7 +44,7 @@ class RowTable:
         return self._offsets(0, digest)
 
     def of_problem(self, digest: str) -> list[int]:
-        """The same for the hash of a problem; the last row of the file comes first."""
+        """The bytes at which rows of a problem with this hash may begin; the last row of the file comes first."""
         return self._offsets(3, digest)[::-1]
 
     def _offsets(self, column: int, digest: str) -> list[int]:

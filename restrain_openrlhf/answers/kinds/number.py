@@ -228,7 +228,7 @@ def _last_number(line: str) -> str | None:
 
 
 def _is_part(text: str, number: re.Match[str]) -> bool:
-    """Whether the number is ruled out, or is part of a sum, a root, a power or the like."""
+    """Whether the number is ruled out, or is part of a sum, a root, a power or a similar expression."""
     before = text[max(number.start() - _LONGEST_UNIT, 0) : number.start()]
     signed = number["sign"] and _TERM.search(before)
     part = signed or _PART_AFTER.search(before) or _PART_BEFORE.match(text, number.end())

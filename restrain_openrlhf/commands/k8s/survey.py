@@ -82,7 +82,7 @@ def _nodes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
 
 
 def _overlay(kinds: set[str], gpus: int, remarks: list[str]) -> str:
-    """The overlay for nodes with so many GPUs, with or without KubeRay and Kueue."""
+    """The overlay for nodes with this number of GPUs, with or without KubeRay and Kueue."""
     has_ray = "rayjobs.ray.io" in kinds
     if not has_ray:
         remarks.append("KubeRay is not installed: a run has one node.")

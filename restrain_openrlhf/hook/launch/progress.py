@@ -23,7 +23,7 @@ LATEST_STEPS = 20
 
 
 def numbered(on_phase: OnPhase, total: int) -> OnPhase:
-    """The same callback, with the number of each phase among `total`."""
+    """The callback with the number of each phase among `total`."""
     numbers = iter(range(1, total + 1))
     return lambda name: on_phase(f"{next(numbers)} of {total}: {name}")
 

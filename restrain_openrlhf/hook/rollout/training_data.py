@@ -190,7 +190,7 @@ def rollout_seed(group_seed: int, place: int) -> int:
 
 
 def shuffle_seed(train_seed: int, optimizer_steps: int) -> int:
-    """The seed of a policy process for the training step that begins after so many optimizer steps."""
+    """The seed of a policy process for the training step that begins after this number of optimizer steps."""
     return _seed("shuffle", train_seed, optimizer_steps)
 
 

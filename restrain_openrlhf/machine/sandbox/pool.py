@@ -52,7 +52,7 @@ class Sandbox:
     def run(self, job: Job) -> tuple[str, ...] | None:
         """An outcome for each input; None if the server itself has died.
 
-        If a program closes or fills its channel and goes on running, the server is ended, so that it does not delay the
+        If a program closes or fills its channel and keeps running, the server is ended, so that it does not delay the
         next program.
         """
         seconds = job.program_seconds * WALL_PER_CPU_SECOND

@@ -137,7 +137,7 @@ class GetReward:
         return RewardReply(rewards=reward, scores=reward, extra_logs=dict(zip(LOGS, values, strict=True)))
 
     def stop(self) -> None:
-        """Release all requests that wait: they are told to ask again."""
+        """Release all requests that wait, with the reply that they should ask again."""
         self.stopping = RefusedError(503, "The service is stopping.", again=True)
         for slot in [slot for groups in self.collector.groups.values() for group in groups for slot in group.slots]:
             slot.give(self.stopping)

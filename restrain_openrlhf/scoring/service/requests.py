@@ -33,7 +33,7 @@ class RefusedError(RestrainError):
 
 
 def refused(error: Exception) -> RefusedError:
-    """What the client is told of an error: our own errors' message, and of any other only that the log says more."""
+    """The error that a client gets: one of ours with its message, and for any other only that the log says more."""
     if isinstance(error, ClientDisconnect):
         return RefusedError(499, "The client closed the connection; nobody reads this reply.")
     if isinstance(error, RestrainError):

@@ -28,9 +28,9 @@ class Sql(AnswerKind):
     """Queries are equal if they return the same rows from the prompt's own SQLite database.
 
     An answer is the query of the last fenced block of SQL, or the last bare SELECT or WITH. It is run: a query that is
-    wrong, writes, holds several statements or exceeds the limits is no answer. Two queries are equal if they bring the
-    same rows and neither has an outermost ORDER BY, or if both have one and bring the same rows in the same order. (A
-    result with one distinct row has no order.) A query is right if it brings the gold query's rows.
+    wrong, writes, holds several statements or exceeds the limits is no answer. Two queries are equal if they return the
+    same rows and neither has an outermost ORDER BY, or if both have one and return the same rows in the same order. (A
+    result with one distinct row has no order.) A query is right if it returns the gold query's rows.
     """
 
     version: ClassVar[str] = "1"

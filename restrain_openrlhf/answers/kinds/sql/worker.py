@@ -140,7 +140,7 @@ def answer(databases: Databases, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_after(seconds: float) -> None:
-    """Let the system end this process after so many more CPU seconds, rounded up.
+    """Let the system end this process after this number of further CPU seconds, rounded up.
 
     A single slow instruction never calls `Steps.look`. CPU time does not depend on other work of the machine.
     """
