@@ -23,7 +23,7 @@ from restrain_openrlhf.evaluation.figures.curves import (
 )
 from restrain_openrlhf.evaluation.figures.page import save_figures
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.records.metrics import KL
+from restrain_openrlhf.records.metrics import KL, LOSS
 from tests.test_time.steps import steps
 
 # Of runs of which only the sizes of majorities are looked at.
@@ -72,8 +72,27 @@ def test_a_step_whose_number_was_not_finite_is_marked_even_where_every_step_is_s
     figure = draw_panels([run, lost], panels * 6)
     marks = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert marks == [[2, 4], [1, 2, 3, 4]]
-    assert figure.get_supxlabel() == "×: no finite number"
-    assert draw_panels([RunCurves.of("whole", steps(4, kl=0.1), panels)], panels * 6).get_supxlabel() == ""
+    assert legend(figure) == ["one", "other", "no finite number"]
+    assert legend(draw_panels([run], panels * 6)) == ["no finite number"]
+    assert draw_panels([RunCurves.of("whole", steps(4, kl=0.1), panels)], panels * 6).legends == []
+
+
+def legend(figure):
+    (found,) = figure.legends
+    return [text.get_text() for text in found.get_texts()]
+
+
+def test_a_run_without_a_number_keeps_its_place_in_the_legend_and_others_their_colours():
+    """A run without a reference policy has no KL."""
+    panels = [Panel("KL", number(KL)), Panel("loss", number(LOSS))]
+    without = [replace(row, numbers={LOSS: 0.5}) for row in steps(3, kl=0.1)]
+    both = [replace(row, numbers={LOSS: 0.5, KL: 0.1}) for row in steps(3, kl=0.1)]
+    figure = draw_panels([RunCurves.of("no KL", without, panels), RunCurves.of("KL", both, panels)], panels * 3)
+    assert legend(figure) == ["no KL", "KL"]
+    colours = [line.get_color() for line in figure.legends[0].get_lines()]
+    kl, loss = figure.axes[:2]
+    assert [line.get_color() for line in kl.lines if len(line.get_xdata())] == colours[1:]
+    assert [line.get_color() for line in loss.lines] == colours
 
 
 def test_majority_sizes_of_all_runs_have_one_scale_of_colours(tmp_path):

@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import SizeRow
@@ -132,29 +133,27 @@ def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
 
 
 def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
-    """A figure with one small plot per panel, and one line per run."""
+    """A figure with one small plot per panel, and one line per run, which has one colour in all of them."""
     figure = Figure(figsize=(11, 6), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
-        for run in runs:
-            _line(axes, run, panel)
+        for place, run in enumerate(runs):
+            _line(axes, run, panel, f"C{place}")
         axes.set_title(panel.title, fontsize=10)
         axes.set_xlabel("step", fontsize=8)
         axes.grid(alpha=0.3)
-    if len(runs) > 1:
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    named = [Line2D([], [], color=f"C{place}", label=run.name) for place, run in enumerate(runs)] * (len(runs) > 1)
     if any(run.lost(panel) for run in runs for panel in panels):
-        figure.supxlabel("×: no finite number", fontsize=8)
+        named.append(Line2D([], [], color="gray", marker="x", linestyle="", label="no finite number"))
+    if named:
+        figure.legend(handles=named, loc="outside lower center", ncols=4)
     return figure
 
 
-def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
-    steps, values = run.curves[panel.title]
-    if not steps:
-        return
-    (line,) = axes.plot(steps, values, label=run.name, linewidth=1.5)
+def _line(axes: Axes, run: RunCurves, panel: Panel, colour: str) -> None:
+    axes.plot(*run.curves[panel.title], color=colour, linewidth=1.5)
     if lost := run.lost(panel):
         middle = [0.5] * len(lost)
-        axes.plot(lost, middle, "x", color=line.get_color(), transform=axes.get_xaxis_transform(), markersize=9)
+        axes.plot(lost, middle, "x", color=colour, transform=axes.get_xaxis_transform(), markersize=9)
 
 
 def draw_majority_sizes(run: RunCurves, brightest: float) -> Figure:
