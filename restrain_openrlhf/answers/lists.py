@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from restrain_openrlhf.answers.inequalities import are_disjoint_rays
 from restrain_openrlhf.answers.parser import DECORATIONS, NotAnExpression, parse
-from restrain_openrlhf.answers.relations import MEMBERSHIP, Assignment, KeyOf, assignment, top_level_signs
+from restrain_openrlhf.answers.relations import MEMBERSHIP, Assignment, KeyOf, assignment, sides_of, top_level_signs
 from restrain_openrlhf.answers.structure import alternatives, bracketed, split_top_level, unwrap_braces, with_commas
 from restrain_openrlhf.answers.value import real_number, variables
 
@@ -63,11 +63,12 @@ def _with_names(parts: Sequence[str], keys: Iterable[str]) -> list[str]:
 
 def _name(part: str) -> str | None:
     """The only variable of an inequality, or the label of an equation or a membership; None for another text."""
+    if found := assignment(part):
+        return _bare(found.label)
     signs = top_level_signs(part)
-    found = assignment(part)
-    if found or not signs:
-        return _bare(found.label) if found else None
-    sides = split_top_level(part, tuple(dict.fromkeys(signs)))
+    if not signs:
+        return None
+    sides = sides_of(part, signs)
     names = _variables(sides[0]) if signs == [MEMBERSHIP] else set().union(*map(_variables, sides))
     return names.pop() if len(names) == 1 else None
 

@@ -35,7 +35,7 @@ def relation_key(text: str, key_of: KeyOf) -> str | None:
     found = assignment(text)
     if found:
         return key_of(found.value)
-    sides, exact = _sides(text, signs), _exact(signs)
+    sides, exact = sides_of(text, signs), _exact(signs)
     if signs in ([MEMBERSHIP], [UNEQUAL]):
         return _membership_or_unequal(sides, signs[0], key_of)
     if set(signs[: exact - 1]) <= {"="}:
@@ -51,7 +51,7 @@ def assignment(text: str) -> Assignment | None:
     signs = top_level_signs(text)
     if not signs or not all(sign == "=" or sign in APPROXIMATE for sign in signs):
         return None
-    sides = _sides(text, signs)
+    sides = sides_of(text, signs)
     label, value = sides[0], sides[max(_exact(signs) - 1, 1)]
     if signs[0] in APPROXIMATE and (not label or is_constant_name(label)):
         return None if label else Assignment(label, value)
@@ -60,7 +60,8 @@ def assignment(text: str) -> Assignment | None:
     return Assignment(value, label) if signs == ["="] and names(value, label) else None
 
 
-def _sides(text: str, signs: list[str]) -> list[str]:
+def sides_of(text: str, signs: list[str]) -> list[str]:
+    """The parts between the signs of relation of a text, of which `signs` are all."""
     return [side.strip() for side in split_top_level(text, tuple(dict.fromkeys(signs)))]
 
 
