@@ -101,6 +101,7 @@ class CommandReview:
                 continue
             if not (is_unknown := any(_UNKNOWN.search(word) for word in flag.words)) or _is_text(flag.name):
                 taken.append(flag)
+                unknown.pop(flag.name, None)
             if is_unknown:
                 unchecked.append(" ".join(flag.words))
                 unknown[flag.name] = " ".join(flag.values)
@@ -159,8 +160,7 @@ class _Certainty:
 
 def config_named(written: Written) -> str | None:
     """The file that --restrain.config names; None if it is not given."""
-    given = _flags(written.flags)[0]
-    return next((each.values[0] for each in given if each.name == CONFIG_FLAG and each.values), None)
+    return _last_value(written, CONFIG_FLAG)
 
 
 def diff(before: str, after: str) -> str:
@@ -171,9 +171,14 @@ def diff(before: str, after: str) -> str:
 
 def own_agent(written: Written) -> str | None:
     """The path of the user's own agent in the command; None if there is none, or only the shell knows it."""
-    given = (flag for flag in _flags(written.flags)[0] if flag.name == "train.agent_func_path" and flag.values)
-    path = next((flag.values[0] for flag in given), AGENT_PATH)
+    path = _last_value(written, "train.agent_func_path") or AGENT_PATH
     return None if _UNKNOWN.search(path) or is_agent(path) else path
+
+
+def _last_value(written: Written, name: str) -> str | None:
+    """The value of a flag; the last one counts if it is given several times."""
+    given = [flag for flag in _flags(written.flags)[0] if flag.name == name and flag.values]
+    return given[-1].values[0] if given else None
 
 
 def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag], list[str]]:

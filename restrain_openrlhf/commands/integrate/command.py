@@ -67,16 +67,27 @@ def integrate(
     written = Written.of_file(file) if file is not None else Written.of_command(command or "")
     path, ours = _configuration(written, config, method, overrides, answers)
     verdict = CommandReview.of(written, ours)
-    agent = own_agent(written)
-    left_out = agent is not None and ours.agent is None
     typer.echo("\n".join(_report(written, verdict, path, ours)))
-    if left_out:
-        typer.echo(
-            f"\n{path} has no `agent:`, so that {agent} would no longer draw the rollouts. Write `agent: {agent}` into "
+    lost = None if ours.agent is not None else _lost_agent(own_agent(written), verdict, path)
+    if lost is not None:
+        typer.echo(f"\n{lost}")
+    if lost is not None or any(line.change is None for line in verdict.refused):
+        raise typer.Exit(1)
+
+
+def _lost_agent(agent: str | None, verdict: CommandReview, path: Path) -> str | None:
+    """What to do about an agent of the user's own that our file does not name; None if there is none."""
+    if agent is not None:
+        return (
+            f"{path} has no `agent:`, so that {agent} would no longer draw the rollouts. Write `agent: {agent}` into "
             f"{path}, or remove --train.agent_func_path from your command if rollouts of a single turn are meant."
         )
-    if left_out or any(line.change is None for line in verdict.refused):
-        raise typer.Exit(1)
+    if unknown := verdict.unknown.get("train.agent_func_path"):
+        return (
+            f"Only your shell knows the agent {unknown}. If it is not this project's, write `agent:` with its path "
+            f"into {path}, and remove --train.agent_func_path from your command: otherwise the run stops at its start."
+        )
+    return None
 
 
 def _configuration(

@@ -148,6 +148,8 @@ def test_an_agent_of_ones_own_keeps_drawing(tmp_path):
     own.write_text("method: {name: restrain}\nreference: /shared/ref.jsonl\nagent: {path: /x/agent.py, turns: all}\n")
     done = restrain(*command, "--config", own)
     assert (done.returncode, "'--agent={path: /x/agent.py, turns: all}'" in done.stdout) == (0, True)
+    done = restrain(*command[:2], f"{command[2]} --train.agent_func_path $HERE/agent.py")
+    assert (done.returncode, "Only your shell knows the agent $HERE/agent.py. If it is not" in done.stdout) == (1, True)
     own.write_text("method: {name: ttrl}\n")
     done = restrain(*command, "--config", own)
     assert done.returncode == 1
@@ -217,6 +219,11 @@ def test_odd_scripts_change_as_bash_reads_them(name, tmp_path):
     assert {flag: (old[flag], new[flag]) for flag in new if new[flag] != old[flag]} == {
         "algo.advantage.estimator": ("rloo", "group_norm")
     }
+
+
+def test_a_comment_in_backquotes_is_no_word():
+    written = Written.of_command(ODD["comments in backquotes"].replace("FLAGS", GOOD))
+    assert CommandReview.of(written, OURS).unchecked == ()
 
 
 def test_old_names_of_flags_become_todays(tmp_path):
