@@ -225,7 +225,7 @@ class Provenance(BaseModel):
         """The provenance of `file`. Raises `error` where it is missing or damaged."""
         path = provenance_path(file)
         try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+            return cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             raise cls.error(
                 f"{path}: no such file. {cls.about} need their provenance file beside them: copy both files."

@@ -103,7 +103,7 @@ class BenchmarkFolder:
     def is_finished(self, provenance: Provenance) -> bool:
         """Whether there is a result whose responses were drawn like this, and graded as they would be now."""
         try:
-            result = Result.model_validate_json(self.result.read_text(encoding="utf-8"))
+            result = Result.model_validate_json(self.result.read_bytes())
         except (FileNotFoundError, ValidationError):
             return False
         versions = (result.provenance.kind.whole_version, GRADER_VERSION)
@@ -261,7 +261,7 @@ def load_results(run: Path) -> list[Result]:
 
 def _load(file: Path, again: str) -> Result:
     try:
-        return Result.model_validate_json(file.read_text(encoding="utf-8"))
+        return Result.model_validate_json(file.read_bytes())
     except FileNotFoundError:
         raise RunError(f"{file.parent}: has no result yet. Finish all shards, then run {again}.") from None
     except ValidationError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.config.yaml_file import Key, RunConfig
@@ -134,10 +134,15 @@ class RunFolder:
         write_whole(self.completed, completion.model_dump_json() + "\n")
 
     def completion(self) -> Completion | None:
-        """How the run ended; None if it has not ended."""
+        """How the run ended; None if it has not ended. Raises RunError if the mark of completion is damaged."""
         if not self.completed.exists():
             return None
-        return Completion.model_validate_json(self.completed.read_text(encoding="utf-8"))
+        try:
+            return Completion.model_validate_json(self.completed.read_bytes())
+        except ValidationError:
+            raise RunError(
+                f"{self.completed}: is damaged. Remove it, and run the command that trains again: it finishes the run."
+            ) from None
 
 
 def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""A run on a full disk: errors name the file, nothing half written is taken as whole, and with space it goes on."""
+"""Full disks and damaged files of a run: errors name the file, and nothing half written is taken as whole."""
 
 import errno
 from contextlib import suppress
 
 import pytest
 
+from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import append_row, read_steps
 from tests.e2e.conftest import small_disk
@@ -53,3 +54,11 @@ def test_a_steps_row_that_was_cut_off_is_written_again(disk):
     taken.unlink()
     append_row(path, 2, row)
     assert [each.step for each in read_steps(path)] == [1, 2]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\0", b"{}"])
+def test_a_damaged_mark_of_completion_is_told_with_what_to_do(tmp_path, content):
+    folder = RunFolder(tmp_path)
+    folder.completed.write_bytes(content)
+    with pytest.raises(RunError, match=r"completed\.json: is damaged\. Remove it, and run"):
+        folder.completion()

@@ -44,7 +44,7 @@ class MethodResult(BaseModel, frozen=True):
     def read(cls, path: Path) -> "MethodResult":
         """The result that an earlier run wrote. Raises RunError if another version wrote it."""
         try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+            return cls.model_validate_json(path.read_bytes())
         except ValidationError:
             raise RunError(
                 f"{path}: is not a result of this version's demo. Remove its folder, or choose another --out."

@@ -173,7 +173,7 @@ def describe_prompts(named: str) -> Prepared | None:
     if not named or is_hub_id(named) or not described.is_file():
         return None
     try:
-        return Prepared.model_validate_json(described.read_text(encoding="utf-8"))
+        return Prepared.model_validate_json(described.read_bytes())
     except ValidationError as error:
         why = error.errors()[0]["msg"]
         raise DataError(f"{described}: {why}. Make it again with `restrain data prepare`.") from None
