@@ -16,7 +16,7 @@ IN_PARALLEL := -n logical --maxprocesses 8 --dist loadfile
 # The quick tests come in the files' order; `make test QUICK_ORDER=` shuffles them and prints the seed, as CI does.
 QUICK_ORDER ?= -p no:randomly
 # `make test WHOLE=yes` runs the long real runs too, beside the others, so that what several read is made once: CI does,
-# with one PART of them on most commits (tests/e2e/rota.py).
+# with one PART of them (tests/e2e/rota.py).
 WHOLE ?=
 PART ?= all
 REAL := $(if $(WHOLE),(e2e or long) and not manual,$(QUICK) and e2e)

@@ -39,7 +39,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     part = config.getoption("--part")
     if part == rota.ALL:
         return None
-    return f"long tests: part {part} of {len(rota.PARTS)} (tests/e2e/rota.py); every tenth commit runs all of them"
+    return f"long tests: part {part} of {len(rota.PARTS)} (tests/e2e/rota.py)"
 
 
 @pytest.fixture
