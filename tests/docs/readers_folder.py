@@ -8,7 +8,7 @@ from pathlib import Path
 from restrain_openrlhf.commands.demo.run import Demo, write_task
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, WORDS
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.sources import DAPO14K
 from restrain_openrlhf.hook.logging.trainer import append_step
@@ -105,10 +105,10 @@ def save_model(run: Path) -> None:
 
 def finished_demo(out: Path) -> None:
     out.mkdir(parents=True)
-    write_task(Demo(out, PREMISE))
-    problems = [each.problem for each in PREMISE.training_set(64)]
-    write_reference(out / "reference.jsonl", {problem: ["1", "1", "?"] for problem in problems})
-    for method in PREMISE.methods:
+    write_task(Demo(out, WORDS))
+    problems = [each.problem for each in WORDS.training_set(64)]
+    write_reference(out / "reference.jsonl", {problem: ["rot", "rot", "unknown"] for problem in problems})
+    for method in WORDS.methods:
         kept(out / method / "train", problems[0])
 
 

@@ -1,42 +1,38 @@
 """The main job, as `make demo` runs it: a model gets better by RESTRAIN with no labels, where TTRL makes it worse."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from restrain_openrlhf.commands.demo.report import results_in
 from restrain_openrlhf.commands.demo.run import Demo, run_demo
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.data.demo_tasks.tasks import WORDS
 from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from tests.e2e.conftest import restrain, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(3600)]
 
-# Fewer than the demo's 40, to save time. RESTRAIN is above its start by now, and TTRL far below.
-STEPS = 30
-
 
 def test_restrain_improves_held_out_accuracy_without_gold_where_ttrl_does_not(tmp_path):
-    done = run(restrain("demo", "--out", tmp_path, "--steps", STEPS))
+    done = run(restrain("demo", "--out", tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Nothing was trained" not in done.stderr
     again: list[str] = []
-    results, report = run_demo(Demo(tmp_path, replace(PREMISE, steps=STEPS)), again.append)
+    results, report = run_demo(Demo(tmp_path), again.append)
     assert [part.partition(": ")[2] for part in again if "training" in part] == [
         "restrain: training is finished",
         "ttrl: training is finished",
     ]
     gain = {result.method: result.after.pass_at_1 - result.before.pass_at_1 for result in results}
-    assert gain["restrain"] >= 0.05
-    assert gain["ttrl"] < -0.05
+    assert gain["restrain"] >= 0.2
+    assert gain["ttrl"] <= -0.2
     assert [result.method for result in results_in(tmp_path)] == ["restrain", "ttrl"], "best first"
     assert report.read_text().count("data:image/png") == 7
     for method in ("restrain", "ttrl"):
         assert (tmp_path / method / "train" / "model" / "model.safetensors").exists()
-        assert [row.step for row in read_held_out(tmp_path / method / "train")] == list(range(0, STEPS + 1, 5))
+        assert [row.step for row in read_held_out(tmp_path / method / "train")] == list(range(0, WORDS.steps + 1, 5))
     resolved = json.loads((tmp_path / "restrain" / "train" / "run.json").read_text())
     assert resolved["openrlhf"]["data.prompt_dataset"] == str(tmp_path / "prompts.jsonl")
     assert "answer" not in (tmp_path / "prompts.jsonl").read_text()
@@ -63,4 +59,4 @@ def the_runs_are_looked_at(demo: Path) -> None:
     assert AutoModelForCausalLM.from_pretrained(trained / "hub").num_parameters() == 800_896
     done = run(restrain("premise", "--reference", demo / "reference.jsonl", *gold, "--json"))
     (warning,) = [each["text"] for each in json.loads(done.stdout)["findings"] if each["level"] == "warning"]
-    assert "A shared shortcut: '?'" in warning
+    assert "A shared shortcut: 'unknown'" in warning

@@ -15,10 +15,10 @@ def demo(
     task: Annotated[
         str,
         typer.Option(
-            help="Task. premise: small majorities are often wrong; addition: most majorities are right; words: text "
-            "for answers; programs: Python functions for answers."
+            help="Task. words: English words in German, with text for answers; premise: digit products; addition: "
+            "sums, on which most majorities are right; programs: Python functions for answers."
         ),
-    ] = "premise",
+    ] = "words",
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -29,7 +29,9 @@ def demo(
     out: Annotated[Path, to_folder("Output folder.")] = Path("runs/demo"),
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.", show_default="40; with addition, 20"),
+        typer.Option(
+            min=1, help="Training steps of 32 prompts x 16 rollouts.", show_default="20; with premise, 40"
+        ),
     ] = None,
     overrides: Overrides = None,
     quiet: Quiet = False,

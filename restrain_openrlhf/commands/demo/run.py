@@ -8,7 +8,7 @@ from restrain_openrlhf.commands.demo.report import MethodResult, train_folder, w
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, DemoTask
+from restrain_openrlhf.data.demo_tasks.tasks import WORDS, DemoTask
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.evaluation.result import accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
@@ -39,7 +39,7 @@ class Demo:
     """A task and its output folder. Its methods share the prompts and the offline pass."""
 
     out: Path
-    task: DemoTask = PREMISE
+    task: DemoTask = WORDS
     overrides: Mapping[str, object] = field(default_factory=dict)
 
     @property

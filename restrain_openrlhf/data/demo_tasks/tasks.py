@@ -38,18 +38,18 @@ class DemoTask:
         return self.training_problems(prompts if self.episode is None else min(prompts, self.episode))
 
 
-_SHORTCUT = {"steps": 40, "methods": ("restrain", "ttrl"), "episode": 640}
+_SHORTCUT = {"steps": 20, "methods": ("restrain", "ttrl"), "episode": 640}
 
 
 def _task(name: str, about: str, problems: DrawnProblems, preset: str, **run: Any) -> DemoTask:
     return DemoTask(name, about, problems.training_problems, problems.heldout_problems, preset, **run)
 
 
-PREMISE = _task("premise", "digit products", premise.PROBLEMS, "cpu/demo", **_SHORTCUT)
-ADDITION = _task("addition", "additions", addition.PROBLEMS, "cpu/demo_addition", steps=20, methods=("restrain",))
 WORDS = _task("words", "English words in German", words.PROBLEMS, "cpu/demo_words", **_SHORTCUT)
+PREMISE = _task("premise", "digit products", premise.PROBLEMS, "cpu/demo", **_SHORTCUT | {"steps": 40})
+ADDITION = _task("addition", "additions", addition.PROBLEMS, "cpu/demo_addition", steps=20, methods=("restrain",))
 PROGRAMS = _task("programs", "Python functions", programs.PROBLEMS, "cpu/demo_programs", **_SHORTCUT)
-TASKS: Mapping[str, DemoTask] = {task.name: task for task in (PREMISE, ADDITION, WORDS, PROGRAMS)}
+TASKS: Mapping[str, DemoTask] = {task.name: task for task in (WORDS, PREMISE, ADDITION, PROGRAMS)}
 
 
 def task_named(name: str) -> DemoTask:

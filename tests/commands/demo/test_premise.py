@@ -42,7 +42,7 @@ def test_a_run_of_more_prompts_than_an_episode_comes_to_the_same_ones_again():
 
 
 def test_an_unknown_task_is_named_with_those_that_exist():
-    with pytest.raises(ConfigError, match=r"no demo task 'sums'\. The tasks are: premise, addition"):
+    with pytest.raises(ConfigError, match=r"no demo task 'sums'\. The tasks are: words, premise, addition"):
         task_named("sums")
 
 
