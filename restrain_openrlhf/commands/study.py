@@ -218,7 +218,8 @@ def draw(curves: Sequence[Curve]) -> "Figure":
     from matplotlib.figure import Figure  # noqa: PLC0415 - costs a second
 
     groups = list(dict.fromkeys(curve.group for curve in curves))
-    figure = Figure(figsize=(7.5 * len(groups), 4.5), layout="constrained")
+    most = max(Counter(curve.group for curve in curves).values())
+    figure = Figure(figsize=(7.5 * len(groups), 4.5 + 0.2 * most), layout="constrained")
     for axes, group in zip(figure.subplots(1, len(groups), squeeze=False).flat, groups, strict=True):
         for curve in (each for each in curves if each.group == group):
             (line,) = axes.plot(curve.steps, curve.mean, label=curve.name)
@@ -227,5 +228,5 @@ def draw(curves: Sequence[Curve]) -> "Figure":
             axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
         axes.set(title=f"{group}: held-out pass@1", xlabel="training step")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12))
     return figure

@@ -95,6 +95,19 @@ def test_a_run_without_a_number_keeps_its_place_in_the_legend_and_others_their_c
     assert [line.get_color() for line in loss.lines] == colours
 
 
+@pytest.mark.parametrize(("length", "count"), [(5, 12), (30, 6), (70, 5)])
+def test_a_legend_of_long_names_is_inside_of_its_figure(length, count):
+    panels = [Panel("KL", number(KL))]
+    runs = [RunCurves.of("m" * length + str(place), steps(3, kl=0.1), panels) for place in range(count)]
+    figure = draw_panels(runs, panels * 6)
+    figure.draw_without_rendering()
+    box, whole = figure.legends[0].get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0
+    assert box.x1 <= whole.x1
+    assert box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes), "it hides no curve"
+    assert min(axes.get_window_extent().height for axes in figure.axes) > 0.2 * whole.height
+
+
 def test_majority_sizes_of_all_runs_have_one_scale_of_colours(tmp_path):
     """All groups of one run are unanimous; the other's are spread evenly over two sizes, and half as bright."""
     spread = [replace(row, votes={**row.votes, "majority_histogram": [0, 4, 4]}) for row in steps(2)]

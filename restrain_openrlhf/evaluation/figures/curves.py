@@ -134,19 +134,29 @@ def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
 
 def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
     """A figure with one small plot per panel, and one line per run, which has one colour in all of them."""
-    figure = Figure(figsize=(11, 6), layout="constrained")
+    figure = Figure(figsize=(11, 5.5), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
         for place, run in enumerate(runs):
             _line(axes, run, panel, f"C{place}")
         axes.set_title(panel.title, fontsize=10)
         axes.set_xlabel("step", fontsize=8)
         axes.grid(alpha=0.3)
+    _add_legend(figure, runs, panels)
+    return figure
+
+
+def _add_legend(figure: Figure, runs: Sequence[RunCurves], panels: Sequence[Panel]) -> None:
+    """Below the plots: the runs, if there are several, and the mark of lost numbers, if there is any."""
     named = [Line2D([], [], color=f"C{place}", label=run.name) for place, run in enumerate(runs)] * (len(runs) > 1)
     if any(run.lost(panel) for run in runs for panel in panels):
         named.append(Line2D([], [], color="gray", marker="x", linestyle="", label="no finite number"))
-    if named:
-        figure.legend(handles=named, loc="outside lower center", ncols=4)
-    return figure
+    for columns in (4, 3, 2, 1) if named else ():
+        legend = figure.legend(handles=named, loc="outside lower center", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
+            break
+        legend.remove()
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + sum(each.get_window_extent().height for each in figure.legends) / figure.dpi)
 
 
 def _line(axes: Axes, run: RunCurves, panel: Panel, colour: str) -> None:
@@ -166,7 +176,8 @@ def draw_majority_sizes(run: RunCurves, brightest: float) -> Figure:
     axes = figure.subplots()
     extent = (run.steps[0] - 0.5, run.steps[-1] + 0.5, -0.5, shares.shape[1] - 0.5)
     image = axes.imshow(shares.T, vmin=0, vmax=brightest, origin="lower", aspect="auto", extent=extent)
-    axes.set(title=f"{run.name}: size of the majority", xlabel="step", ylabel="voters in the majority")
+    axes.set_title(f"{run.name}: size of the majority", wrap=True)
+    axes.set(xlabel="step", ylabel="voters in the majority")
     figure.colorbar(image, label="share of groups")
     return figure
 
