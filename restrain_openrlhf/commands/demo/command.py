@@ -29,9 +29,7 @@ def demo(
     out: Annotated[Path, to_folder("Output folder.")] = Path("runs/demo"),
     steps: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Training steps of 32 prompts x 16 rollouts.", show_default="20; with premise, 40"
-        ),
+        typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.", show_default="20; with premise, 40"),
     ] = None,
     overrides: Overrides = None,
     quiet: Quiet = False,
