@@ -162,11 +162,8 @@ def _quoted(
         return
     if raw[0] not in "'\"" or raw[-1] != raw[0]:
         raise _longer_word(text, word, where)
-    # Blanks in the place of backslashes leave the words where they are, and the shell reads \" as a quote.
-    inside = re.sub(r'\\"', ' "', raw) if raw[0] == '"' else raw
-    masked = f"{text[: word.start]}{inside}{text[word.end :]}"
     known = variables if raw[0] == '"' else None
-    for program, flags in _commands(masked, word.start + 1, word.end - 1, folds, where, known):
+    for program, flags in _commands(text, word.start + 1, word.end - 1, folds, where, known):
         if f"\\{raw[0]}" in text[program.start : word.end - 1]:
             raise _longer_word(text, word, where)
         yield program, flags
