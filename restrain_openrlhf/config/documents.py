@@ -17,8 +17,8 @@ from restrain_openrlhf.method import parse_settings, setting_names
 
 # Blocks whose key `name` decides which other keys they have.
 PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": parse_settings, "answers": parse_kind}
-# pydantic's types of three errors.
-UNKNOWN, MISSING, MISSHAPEN = "extra_forbidden", "missing", "string_pattern_mismatch"
+# pydantic's types of four errors.
+UNKNOWN, MISSING, MISSHAPEN, NO_LIST = "extra_forbidden", "missing", "string_pattern_mismatch", "list_type"
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -160,8 +160,9 @@ def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
     found = _without_password(repr(error["input"]))
     *block, name = map(str, error["loc"])
     if error["type"] not in (MISSING, UNKNOWN, MISSHAPEN):
-        reason = error["msg"].removeprefix("Value error, ")
-        return f"{key} is {found}: {reason[:1].lower()}{reason[1:]}."
+        is_one = error["type"] == NO_LIST and isinstance(error["input"], str)
+        reason = f"give a list: [{error['input']}]" if is_one else error["msg"].removeprefix("Value error, ")
+        return _without_password(f"{key} is {found}: {reason[:1].lower()}{reason[1:]}.")
     known = _fields_of(kind, block)
     if error["type"] == MISSHAPEN:
         return f"{key} is {found}, which is not in the form that is needed. {known[name].description}"

@@ -20,14 +20,15 @@ from tests.reference.made import write_reference
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A part of a file stands in a whole one.
 WHOLE = "extends: one_gpu/24gb/qwen3-0.6b-base\n"
-ARGO_CD = "resource.customizations"
+# Files of other programs: Argo CD's, and Kustomize's, which tests/commands/k8s/test_cluster.py renders.
+OTHERS = ("resource.customizations", "apiVersion: kustomize")
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
     return [(page.name, block) for page in PAGES for block in fenced(page.read_text(encoding="utf-8"), language)]
 
 
-CONFIGURATIONS = [(name, block) for name, block in blocks("yaml") if not block.startswith(ARGO_CD)]
+CONFIGURATIONS = [(name, block) for name, block in blocks("yaml") if not block.startswith(OTHERS)]
 
 
 @pytest.mark.parametrize(("name", "block"), CONFIGURATIONS)

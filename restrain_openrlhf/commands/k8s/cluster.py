@@ -34,7 +34,7 @@ class AccessMode(StrEnum):
     ONE_NODE = "ReadWriteOnce"
 
 
-SIZE = r"^\d+(\.\d+)?(Mi|Gi|Ti|M|G|T)$"
+SIZE = r"^(\d*[1-9]\d*(\.\d+)?|\d+\.\d*[1-9]\d*)(Mi|Gi|Ti|M|G|T)$"
 NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 LABEL_VALUE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
@@ -123,32 +123,35 @@ class Cluster(BaseModel):
             ({"kind": "ServiceAccount"}, "/imagePullSecrets", [{"name": each} for each in self.pull_secrets]),
             ({"kind": "|".join(MONITORS)}, "/metadata/labels/release", self.prometheus_release),
             ({"kind": "RayJob|Job", "name": GPU_JOBS}, _key("/metadata/labels", QUEUE), self.queue),
-            *self._nodes(),
+            *self._near_each_other(),
             *(({"kind": "NetworkPolicy", "name": DOWNLOADS}, *_exception(each)) for each in self.deny_egress),
             *(({"kind": "NetworkPolicy", "name": "dns"}, "/spec/egress/0/to/-", _block(each)) for each in self.dns),
         )
         return [json_patch(target, (path, value), op="add") for target, path, value in changes if value]
 
-    def _nodes(self) -> list[tuple[dict[str, str], str, object]]:
-        """Patches that say which nodes the pods with GPUs ask for, and how near each other those nodes must be."""
-        product = self.gpu_product and {PRODUCT: self.gpu_product}
+    def _near_each_other(self) -> list[tuple[dict[str, str], str, object]]:
+        """Patches that say how near each other the nodes of a run must be."""
         # Prefer pods near each other by the narrowest label above the single host, if there is one.
         narrow = [label for label in self.topology if label != HOSTNAME] or self.topology
         near = _key(f"{WORKERS}/template{ANNOTATIONS}", "kueue.x-k8s.io/podset-preferred-topology")
         return [
-            ({"kind": "RayJob"}, f"{WORKERS}/template/spec/nodeSelector", product),
-            ({"kind": "Job", "name": GPU_JOBS}, "/spec/template/spec/nodeSelector", product),
             ({"kind": "Topology"}, "/spec/levels", [{"nodeLabel": label} for label in self.topology]),
             ({"kind": "RayJob"}, near, narrow[-1] if narrow else None),
         ]
 
     def fitted(self, objects: Iterable[dict[str, Any]], shape: NodeShape) -> list[dict[str, Any]]:
-        """The objects with quotas for `max_nodes` nodes, without kinds that the cluster lacks or has its own of."""
+        """The objects with quotas for `max_nodes` nodes, and GPUs of `gpu_product`.
+
+        Kinds that the cluster lacks, or has its own of, are left out.
+        """
         left_out = (*(QUEUES if self.queue else ()), *(MONITORS if self.monitoring is False else ()))
         kept = [each for each in objects if each["kind"] not in left_out]
         for each in kept:
             if self.queue:
                 each["metadata"].get("labels", {}).pop(PRIORITY, None)
+            if self.gpu_product and (pod := _gpu_pod(each)) is not None:
+                # The labels that an overlay asks for stay.
+                pod["nodeSelector"] = {**pod.get("nodeSelector", {}), PRODUCT: self.gpu_product}
             if self.max_nodes and each["kind"] in ("ResourceQuota", "ClusterQueue"):
                 _resize(each, self.max_nodes, self.max_nodes * shape.gpus_per_node)
         return kept
@@ -178,6 +181,15 @@ class Cluster(BaseModel):
             if name not in known:
                 raise ConfigError(f"components: {name!r} is unknown. Choose one of {', '.join(known)}.")
         return [tree / "components" / name for name in dict.fromkeys(added)]
+
+
+def _gpu_pod(each: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The specification of an object's pods with GPUs; None if it has none."""
+    if each["kind"] == "RayJob":
+        pod: dict[str, Any] = each["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]
+        return pod
+    has_gpus = each["kind"] == "Job" and each["metadata"]["name"] in GPU_JOBS.split("|")
+    return each["spec"]["template"]["spec"] if has_gpus else None
 
 
 def _key(path: str, key: str) -> str:

@@ -1,5 +1,7 @@
 """What `restrain k8s render` takes of a cluster, the pod for files, and what prompts are made of."""
 
+import shutil
+
 import pytest
 
 from restrain_openrlhf.commands.k8s.patches import data_words
@@ -7,6 +9,8 @@ from tests.commands.k8s import rules_jobs, rules_pods, rules_service
 from tests.commands.k8s.experiments import IMAGE, render, rendered
 from tests.commands.k8s.manifests import needs_kustomize, of_kind, pods, runs
 from tests.commands.k8s.rules_names import unresolved
+from tests.conftest import ROOT
+from tests.docs.printed import fenced
 
 ONE_NODE = "single-node-8gpu"
 
@@ -54,6 +58,27 @@ def test_downloads_do_not_reach_what_is_closed():
             found[step_of(each)] = [block["except"][-1] for block in blocks]
     assert found == {name: ["34.118.224.0/20", "2001:db8::1/128"] for name in ("prefetch", "data", "benchmarks")}
     assert list(rules_service.default_deny(objects)) == []
+
+
+@pytest.mark.host
+def test_the_overlay_that_the_page_prints_keeps_its_labels_beside_the_gpu_type(tmp_path):
+    page = (ROOT / "docs" / "operations" / "kubernetes.md").read_text(encoding="utf-8")
+    (own,) = (each for each in fenced(page, "yaml") if "kind: Kustomization" in each)
+    tree = tmp_path / "k8s"
+    shutil.copytree(ROOT / "k8s", tree)
+    overlay = tree / "overlays" / "ours"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(own)
+    shutil.copy(tree / "overlays" / "single-node" / "overlay.yaml", overlay)
+    config = "one_gpu/24gb/qwen3-0.6b-base"
+    objects = rendered("--manifests", tree, "--gpu-product", "NVIDIA-A10", config=config, overlay="ours")
+    assert {each["metadata"].get("namespace", "team-rl") for each in objects} == {"team-rl"}
+    for each in of_kind(objects, "Job"):
+        pod = each["spec"]["template"]["spec"]
+        gpus = step_of(each) in ("reference", "train", "evaluation")
+        assert pod.get("nodeSelector") == ({"pool": "gpu", "nvidia.com/gpu.product": "NVIDIA-A10"} if gpus else None)
+        keys = [each["key"] for each in pod.get("tolerations", [])]
+        assert keys == (["nvidia.com/gpu", "team"] if gpus else [])
 
 
 @pytest.mark.host

@@ -119,6 +119,8 @@ ODD = (
     {"prometheus_release": "kube prometheus"},
     {"topology": ["rack id"]},
     {"queue": "team/gpu"},
+    {"work_size": "0Gi"},
+    {"pull_secrets": "regcred"},
 )
 
 
