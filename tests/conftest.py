@@ -1,6 +1,7 @@
 """What all tests share: shared material, small files, how hypothesis looks for examples, and which long tests run."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -61,3 +62,9 @@ def write_jsonl(tmp_path: Path) -> Callable[[str, Iterable[object]], Path]:
         return path
 
     return write
+
+
+def needs_bubblewrap() -> None:
+    """Skips a test that runs programs where bubblewrap is not installed."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("programs run in bubblewrap, which is not here (Debian: bubblewrap)")

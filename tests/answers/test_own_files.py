@@ -15,6 +15,7 @@ from restrain_openrlhf.data.benchmarks import load_benchmark  # noqa: E402
 from restrain_openrlhf.errors import DataError  # noqa: E402
 from test_time.problems import Source, load_problems  # noqa: E402
 from tests.command_line import restrain  # noqa: E402
+from tests.conftest import needs_bubblewrap  # noqa: E402
 
 HALF = 'def half(x: int) -> float:\n    """Half of x.\n    >>> half(3)\n    1.5\n    """\n'
 CAPITAL = "Which is the capital of France?"
@@ -53,6 +54,8 @@ FORMATS = ("jsonl", "parquet", "csv")
 @pytest.fixture(params=FILES)
 def own(request, tmp_path):
     """The kind, its classes, and the three files; the database where it needs one."""
+    if request.param == "code":
+        needs_bubblewrap()
     row, (responses, classes) = FILES[request.param]
     if "database" in row:
         database = tmp_path / "geo.sqlite"

@@ -37,7 +37,7 @@ from restrain_openrlhf.scoring.service import server as service  # noqa: E402
 from test_time import cli as test_time  # noqa: E402
 from tests.command_line import Done, call  # noqa: E402
 from tests.commands.k8s.manifests import needs_kustomize  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
+from tests.conftest import ROOT, needs_bubblewrap  # noqa: E402
 from tests.docs.printed import files_of, typed  # noqa: E402
 from tests.docs.readers_folder import AGENT, fill, save_model  # noqa: E402
 from tests.docs.shell import Shell  # noqa: E402
@@ -219,8 +219,8 @@ def filled_in(command: str) -> str:
 def test_what_a_page_prints_works(name: str, shell: Shell):
     if "kubernetes" in name:
         needs_kustomize()
-    if "--task programs" in (ROOT / name).read_text(encoding="utf-8") and shutil.which("bwrap") is None:
-        pytest.skip("programs run in bubblewrap, which is not here")
+    if "--task programs" in (ROOT / name).read_text(encoding="utf-8"):
+        needs_bubblewrap()
     page = (ROOT / name).read_text(encoding="utf-8").replace("/shared/", "shared/")
     for saved, text in list(files_of(page)):
         (shell.folder / saved).write_text(text)

@@ -2,13 +2,13 @@
 
 import csv
 import json
-import shutil
 
 import pytest
 
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, load_benchmark
 from restrain_openrlhf.data.problems import problem_of, with_choices
 from restrain_openrlhf.errors import DataError
+from tests.conftest import needs_bubblewrap
 from tests.data.hub_layout import parquet_folder, text_folder
 
 datasets = pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")
@@ -392,8 +392,8 @@ OTHER_KINDS = [
 @pytest.mark.parametrize(("name", "row", "asked", "right", "wrong"), OTHER_KINDS, ids=lambda each: str(each)[:9])
 def test_benchmarks_that_are_not_mathematics_bring_their_kind(tmp_path, write_jsonl, name, row, asked, right, wrong):
     """pass@1 as their harnesses have it: a letter, exact match with any alias, or the row's own tests."""
-    if name in ("humaneval", "mbpp") and shutil.which("bwrap") is None:
-        pytest.skip("programs run in bubblewrap, which is not here")
+    if name in ("humaneval", "mbpp"):
+        needs_bubblewrap()
     loaded = load_benchmark(f"{name}={write_jsonl('rows.jsonl', [row])}")
     (problem,) = loaded.problems
     assert problem.problem.strip() == asked
