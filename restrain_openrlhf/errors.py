@@ -1,8 +1,12 @@
 """Every exception this project raises on purpose; each message says what was found, where, and how to fix it."""
 
 import difflib
+import errno
 from collections.abc import Iterable
 from pathlib import Path
+
+# The system's numbers for: the disk is full, or this user's part of it.
+FULL_DISK = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class RestrainError(Exception):

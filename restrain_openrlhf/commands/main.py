@@ -37,8 +37,7 @@ from restrain_openrlhf.commands.slurm.command import slurm
 from restrain_openrlhf.commands.study import study
 from restrain_openrlhf.commands.train import presets, show, train
 from restrain_openrlhf.commands.view.command import view
-from restrain_openrlhf.data.outputs import FULL
-from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.errors import FULL_DISK, RestrainError
 
 
 class InPanels(TyperGroup):
@@ -182,7 +181,7 @@ def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProx
 
 def _of_the_file_system(error: OSError) -> str | None:
     """What to do where a disk is full or a place cannot be used; None for any other error, which is a bug."""
-    if error.errno in FULL:
+    if error.errno in FULL_DISK:
         where = error.filename or f"this command's output, or temporary files in {gettempdir()}"
         return f"{where}: {error.strerror}. Free some space, and run the same command again."
     if error.filename is None or error.errno not in FILE_SYSTEM_ERRORS:

@@ -1,6 +1,5 @@
 """Output files and folders: whether they can be written, and files that get their name once they are whole."""
 
-import errno
 import os
 import secrets
 import stat
@@ -9,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import FULL_DISK, DataError
 
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -19,8 +18,6 @@ KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 STANDARD_OUTPUT = 1
-# The disk is full, or this user's part of it.
-FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 @contextmanager
@@ -67,7 +64,7 @@ def _named_if_full(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in FULL and error.filename is None:
+        if error.errno in FULL_DISK and error.filename is None:
             error.filename = str(path)
         raise
 

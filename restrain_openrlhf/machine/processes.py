@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from itertools import takewhile
 from os import environ
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import FrameType
 
-from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.errors import FULL_DISK, RunError
 
 MODULE = "restrain_openrlhf.commands.main"
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 30
 LAST_LINES = 12
+# A disk without space for so much is full.
+PROBE_BYTES = 1 << 16
 PYTHONPATH = "PYTHONPATH"
 TRACEBACK = "Traceback (most recent call last):"
 # Beginnings of lines that Ray copies from its workers, with or without colour, also after the driver's traceback.
@@ -125,16 +128,28 @@ def printed_in(log: Path, since: int = 0) -> list[str]:
         return file.read().decode(errors="replace").splitlines()
 
 
-def tail(log: Path, since: int = 0) -> str:
-    """The last lines of a log, from byte `since` on."""
-    return "\n".join(printed_in(log, since)[-LAST_LINES:])
+def tail(log: Path) -> str:
+    """The last lines of a log. If its disk is full, that comes first, because the log may lack the reason."""
+    return _full_disk(log) + "\n".join(printed_in(log)[-LAST_LINES:])
+
+
+def _full_disk(log: Path) -> str:
+    """That the log's disk is full, in a line; empty if it is not."""
+    try:
+        with TemporaryFile(dir=log.parent) as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+    except OSError as error:
+        if error.errno in FULL_DISK:
+            return f"{log.parent}: no space left. Free some, and start the same command again.\n"
+    return ""
 
 
 def error_tail(log: Path, since: int = 0) -> str:
     """Why a host process ended: an error of ours in its log, or else its exception, or else its last lines."""
     printed = printed_in(log, since)
     ours = [line for line in printed if "restrain_openrlhf.errors." in line or line.startswith("error: ")]
-    return "\n".join(ours[-1:] or _exception(printed)) or tail(log, since)
+    return "\n".join(ours[-1:]) or _full_disk(log) + "\n".join(_exception(printed) or printed[-LAST_LINES:])
 
 
 def _exception(printed: Sequence[str]) -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.data.jsonl import FollowedFile, dump, last_line
-from restrain_openrlhf.data.outputs import appended, replacing
+from restrain_openrlhf.data.outputs import replacing
+from restrain_openrlhf.errors import RunError
 
 HELD_OUT_FILE = "evaluations.jsonl"
 PASS_AT_1 = "_pass1"
@@ -118,13 +119,23 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def append_row(path: Path, step: int, row: Mapping[str, Any]) -> None:
-    """Append the row of a step. Rows of this and later steps, left by a run that was killed, are dropped first."""
-    if not _ends_before(path, step):
-        kept = (line for line in FollowedFile(path).new_lines() if json.loads(line)["step"] < step)
-        with replacing(path) as file:
-            file.writelines(kept)
-    with appended(path) as file:
-        file.write(dump({"step": step, **row}))
+    """Append the row of a step. Rows of this and later steps, left by a run that was killed, are dropped first.
+
+    Raises RunError if the file cannot be written, as on a full disk.
+    """
+    try:
+        if not _ends_before(path, step):
+            kept = (line for line in FollowedFile(path).new_lines() if json.loads(line)["step"] < step)
+            with replacing(path) as file:
+                file.writelines(kept)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(dump({"step": step, **row}))
+    except OSError as error:
+        raise RunError(
+            f"{path}: the row of step {step} could not be written ({error.strerror}). Free some space, or see to it "
+            "that this user may write there, and start the same command again: the run continues from its last "
+            "checkpoint."
+        ) from error
 
 
 def _ends_before(path: Path, step: int) -> bool:

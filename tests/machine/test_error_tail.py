@@ -1,8 +1,11 @@
 """What a failed run says: the reason, not whatever was printed last."""
 
+from contextlib import suppress
+
 import pytest
 
-from restrain_openrlhf.machine.processes import error_tail
+from restrain_openrlhf.machine.processes import error_tail, stopped
+from tests.e2e.conftest import small_disk
 
 LOST_NODE = """(PolicyModelActor pid=1, ip=10.0.0.2) step 3
 Traceback (most recent call last):
@@ -56,3 +59,15 @@ def test_an_earlier_start_is_not_the_reason(tmp_path):
     with log.open("a") as file:
         file.write(LOST_NODE)
     assert "ActorDiedError" in error_tail(log, since)
+
+
+def test_a_full_disk_comes_first_because_the_log_may_lack_the_reason(tmp_path):
+    with small_disk(tmp_path / "disk", 1) as disk:
+        log = disk / "train.log"
+        log.write_text("Episode 1\nTraceback (most re")
+        assert error_tail(log) == "Episode 1\nTraceback (most re"
+        with suppress(OSError):
+            (disk / "taken").write_bytes(bytes(2 << 20))
+        for told in (error_tail(log), str(stopped("It stopped", log))):
+            assert f"{disk}: no space left. Free some, and start the same command again.\nEpisode 1" in told
+        assert [path.name for path in sorted(disk.iterdir())] == ["taken", "train.log"]
