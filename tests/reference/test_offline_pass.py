@@ -307,7 +307,10 @@ def test_a_pass_with_many_missing_answers_ends_with_a_warning_and_what_was_not_r
         shard, options, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1, out=path), everything
         provenance = made
 
-        def run(self, _on_progress, engine):
+        def sampling(self):
+            return self
+
+        def run(self, _engine, _on_progress):
             write_rows(self.path, rows)
             self.provenance.write(self.path)
 
