@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import torch
 
 from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
@@ -117,7 +118,9 @@ def test_weights_that_are_not_sent_are_seen(tmp_path):
 def test_one_weight_that_is_not_sent_is_named(tmp_path):
     found = training_with(LEAVES_ONE_OUT, tmp_path)
     bits = found["weights in vLLM, bits"]
-    assert (bits["verdict"], bits["numbers"]["other"]) == ("fail", 1)
+    # Where oneDNN has bfloat16, vLLM's CPU build computes with a packed copy alone; elsewhere the weight is seen, too.
+    is_packed = not detect().has_gpus and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert (bits["verdict"], bits["numbers"]["other"]) == ("fail", 1 if is_packed else 2)
     assert bits["found"].endswith("; not model.layers.1.mlp.down_proj (computed)")
 
 
