@@ -7,51 +7,26 @@ ALL = "all"
 # Files whose tests are marked `long`, dealt to parts that take about as long as each other. The demo is in each.
 EVERY_TIME = frozenset({"e2e/test_demo.py"})
 PARTS: dict[str, frozenset[str]] = {
-    "1": frozenset(
-        {
-            "e2e/test_adapt.py",
-            "e2e/test_agent.py",
-            "hook/test_vllm_shards.py",
-            "scoring/service/test_openapi.py",
-        }
-    ),
-    "2": frozenset(
-        {
-            "commands/gpu_check/test_broken_gradient.py",
-            "e2e/test_gpu_check.py",
-            "e2e/test_own_answers.py",
-            "e2e/test_wrapped_agent.py",
-        }
-    ),
+    "1": frozenset({"e2e/test_adapt.py", "scoring/service/test_openapi.py"}),
+    "2": frozenset({"e2e/test_gpu_check.py"}),
     "3": frozenset(
         {
-            "e2e/test_evaluation.py",
-            "e2e/test_lora.py",
-            "e2e/test_methods.py",
-            "e2e/test_reward_image.py",
+            "commands/gpu_check/test_broken_gradient.py",
+            "e2e/test_agent.py",
+            "e2e/test_own_answers.py",
+            "e2e/test_wrapped_agent.py",
+            "hook/test_vllm_shards.py",
         }
     ),
-    "4": frozenset(
-        {
-            "e2e/test_single_node.py",
-            "e2e/test_training.py",
-            "e2e/test_two_hosts.py",
-        }
-    ),
-    "5": frozenset(
-        {
-            "e2e/test_host_releases.py",
-            "hook/test_host_releases.py",
-            "scoring/service/test_host_releases.py",
-            "scoring/test_in_their_own_folders.py",
-        }
-    ),
-    "6": frozenset(
-        {
-            "e2e/test_study.py",
-            "e2e/test_tutorials.py",
-        }
-    ),
+    "4": frozenset({"e2e/test_evaluation.py", "e2e/test_lora.py"}),
+    "5": frozenset({"e2e/test_methods.py", "e2e/test_reward_image.py"}),
+    "6": frozenset({"e2e/test_single_node.py", "e2e/test_two_hosts.py"}),
+    "7": frozenset({"e2e/test_training.py"}),
+    "8": frozenset({"e2e/test_host_releases.py"}),
+    "9": frozenset({"hook/test_host_releases.py", "scoring/service/test_host_releases.py"}),
+    "10": frozenset({"scoring/test_in_their_own_folders.py"}),
+    "11": frozenset({"e2e/test_study.py"}),
+    "12": frozenset({"e2e/test_tutorials.py"}),
 }
 
 

@@ -43,6 +43,7 @@ def result(out: Path) -> dict:
     return json.loads((out / "result.json").read_text())
 
 
+@pytest.mark.long
 def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
     problems, out = heldout_problems(48), tmp_path / "out"
     write_prompts(tmp_path / "test.jsonl", problems)
