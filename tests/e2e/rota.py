@@ -12,7 +12,6 @@ PARTS: dict[str, frozenset[str]] = {
     "3": frozenset(
         {
             "commands/gpu_check/test_broken_gradient.py",
-            "e2e/test_agent.py",
             "e2e/test_own_answers.py",
             "e2e/test_wrapped_agent.py",
             "hook/test_vllm_shards.py",
@@ -27,6 +26,7 @@ PARTS: dict[str, frozenset[str]] = {
     "10": frozenset({"scoring/test_in_their_own_folders.py"}),
     "11": frozenset({"e2e/test_study.py"}),
     "12": frozenset({"e2e/test_tutorials.py"}),
+    "13": frozenset({"e2e/test_agent.py"}),
 }
 
 
