@@ -129,7 +129,7 @@ def printed_in(log: Path, since: int = 0) -> list[str]:
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log. If its disk is full, that comes first, because the log may lack the reason."""
+    """The last lines of a log. On a full disk the log may lack the reason, so a line about the disk comes first."""
     return _full_disk(log) + "\n".join(printed_in(log)[-LAST_LINES:])
 
 

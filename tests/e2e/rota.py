@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 ALL = "all"
-# Files whose tests are marked `long`, dealt to parts that take about as long as each other. The demo is in each.
+# Files whose tests are marked `long`, dealt to parts, each short enough for a slow machine. The demo is in each.
 EVERY_TIME = frozenset({"e2e/test_demo.py"})
 PARTS: dict[str, frozenset[str]] = {
     "1": frozenset({"e2e/test_adapt.py", "scoring/service/test_openapi.py"}),

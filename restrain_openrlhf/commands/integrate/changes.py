@@ -28,7 +28,10 @@ _OLD_NAMES = Path(__file__).with_name("old_names.yaml")
 
 
 class _Read(dict[str, Any]):
-    """The values of flags, and the names of those that were read."""
+    """The values of flags, and the names of those that a check read.
+
+    A copy, `{**flags}`, with which checks fill in their messages, is not counted.
+    """
 
     def __init__(self, flags: Mapping[str, Any]) -> None:
         super().__init__(flags)
@@ -141,7 +144,7 @@ class CommandReview:
 
 @dataclass(frozen=True)
 class _Certainty:
-    """Whether a refusal holds, whatever the values are that only the shell knows."""
+    """Decides whether a refusal holds for every value that the shell may put into the command."""
 
     unknown: Mapping[str, str]
     given: Set[str]

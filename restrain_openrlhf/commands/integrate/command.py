@@ -156,7 +156,7 @@ def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) ->
 
 
 def _quoted_words(options: OfflineOptions, unknown: Mapping[str, str]) -> list[str]:
-    """The options of the pass. The shell fills in the values that only it knows."""
+    """The words of `restrain reference`. A value that is a variable of the shell stays one."""
     of_flag = {options.flag(name): f"--{name.replace('_', '-')}" for name in type(options).model_fields}
     filled = {of_flag[flag]: value for flag, value in unknown.items() if flag in of_flag}
     known = [shlex.quote(word) for word in options.words() if word.partition("=")[0] not in filled]

@@ -29,8 +29,8 @@ SCRIPT_OPTIONS = (
     *("ntasks-per-node", "open-mode", "output", "requeue", "signal", "time"),
 )
 # Options of sbatch that would change what those mean, or start several jobs in one folder.
-AGAINST_THE_SCRIPT = (
-    *("array", "cpus-per-gpu", "gpus", "gpus-per-task", "mem-per-cpu", "mem-per-gpu", "no-requeue", "ntasks", "wrap"),
+AGAINST_THE_SCRIPT = frozenset(
+    ("array", "cpus-per-gpu", "gpus", "gpus-per-task", "mem-per-cpu", "mem-per-gpu", "no-requeue", "ntasks", "wrap")
 )
 SBATCH_OPTION = re.compile(r"(?P<name>[a-z][a-z-]+)(?:=(?P<value>[^\n\"]*))?")
 node_option = partial(typer.Option, rich_help_panel="The nodes")

@@ -1,7 +1,8 @@
-"""Stand-ins on a CPU for what the host's code asks of CUDA by name."""
+"""Stand-ins on a CPU for what the host's code asks of CUDA by name, and for products that a CPU lacks."""
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -128,6 +129,7 @@ def _one_after_the_other(
     return torch.cat(found, dim=2)[0].transpose(0, 1)
 
 
+@cache
 def has_bfloat16() -> bool:
     """Whether oneDNN multiplies in bfloat16 on this processor: with AVX-512 it does."""
     import torch  # noqa: PLC0415 - the caller has it
