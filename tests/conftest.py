@@ -1,6 +1,7 @@
 """What all tests share: shared material, small files, how hypothesis looks for examples, and which long tests run."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -8,9 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from restrain_openrlhf.machine.devices import is_cuda_stack
 from tests.e2e import rota
 
 ROOT = Path(__file__).parents[1]
+
+# The CPU's stack compiles nothing. Torch reads this once, which may be before a test installs the stack.
+if not is_cuda_stack():
+    os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
 
 # Properties are about what holds, not about how fast; the same examples every time, also on a busy machine.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -9,6 +9,7 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 import torch  # noqa: E402
+import torch._dynamo  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from restrain_openrlhf.machine.devices import detect  # noqa: E402
@@ -107,7 +108,6 @@ def test_bytes_a_logit_at_the_peak_of_the_backward_pass(temperature, hosts, expe
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_bytes_a_logit_with_the_entropy_in_the_loss(temperature):
     """Compiled, as the host has it on a GPU; the CPU's stack compiles nothing."""
-    import torch._dynamo
 
     def trained(logits, labels):
         with logits_read_again(True):
@@ -144,6 +144,7 @@ def peak(function, temperature, prompts=2, tokens=4096, vocabulary=1024, hidden=
 def step(hooked):
     """The host's own training step of a small policy: its gradient, and whether its logits are what they were."""
     needs_its_accelerator()
+    assert torch._dynamo.config.disable or detect().has_gpus, "as in a run, the CPU's stack compiles no entropy"
     hooked({"name": "ttrl"})
 
     def taken(**flags):
