@@ -41,6 +41,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in set(other)]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """On a slow machine, leaves out the long tests that CI has no time for, and says so."""
+    if item.get_closest_marker("long") and rota.too_late(item.path.relative_to(ROOT / "tests").as_posix()):
+        pytest.skip("a slow machine: CI's time to begin long tests is over (LONG_TESTS_UNTIL)")
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Says that long tests are left out."""
     part = config.getoption("--part")

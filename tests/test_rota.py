@@ -1,6 +1,7 @@
 """CI's choice of long tests: nothing is in no part, and every part has its turn."""
 
 import hashlib
+import time
 from collections import Counter
 
 import pytest
@@ -34,3 +35,12 @@ def test_the_parts_take_turns():
     assert set(shares) == set(rota.PARTS)
     assert all(shares[part] / 3000 == pytest.approx(1 / len(rota.PARTS), abs=0.03) for part in rota.PARTS)
     assert all(rota.runs(rota.ALL, file) for file in long_files())
+
+
+def test_no_long_test_but_the_demo_begins_late(monkeypatch):
+    lora, demo = "e2e/test_lora.py", "e2e/test_demo.py"
+    assert not rota.too_late(lora)
+    for until, late in [(time.time() + 60, False), (time.time() - 1, True)]:
+        monkeypatch.setenv("LONG_TESTS_UNTIL", str(until))
+        assert rota.too_late(lora) == late
+        assert not rota.too_late(demo)

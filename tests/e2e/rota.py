@@ -1,6 +1,8 @@
-"""Which long tests CI runs on a commit: one part of them, chosen by the commit's digest."""
+"""Which long tests CI runs on a commit: one part of them, chosen by the commit's digest, as far as the time goes."""
 
+import os
 import sys
+import time
 from pathlib import Path
 
 ALL = "all"
@@ -43,6 +45,11 @@ def runs(part: str, file: str) -> bool:
             f"tests/{file} has tests marked `long` and is in no part of {Path(__file__).name}: add it to one."
         )
     return part == ALL or part in homes
+
+
+def too_late(file: str) -> bool:
+    """Whether a file's long tests may no longer begin: CI says until when, in Unix time. The demo always may."""
+    return file not in EVERY_TIME and time.time() > float(os.environ.get("LONG_TESTS_UNTIL", "inf"))
 
 
 if __name__ == "__main__":
