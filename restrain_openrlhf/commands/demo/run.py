@@ -10,6 +10,8 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import WORDS, DemoTask
 from restrain_openrlhf.data.gold import load_gold
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.result import accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
 from restrain_openrlhf.hook.launch.train import train
@@ -75,12 +77,21 @@ def run_demo(
 
 
 def write_task(demo: Demo) -> None:
-    """Write the task's files. Answers are in files that only methods that read gold, and the report, get."""
+    """Write the task's files. Answers are in files that only methods that read gold, and the report, get.
+
+    Raises RunError, and changes nothing, if the folder has other problems.
+    """
+    heldout = demo.task.heldout_problems(HELD_OUT_PROBLEMS)
+    if demo.heldout.exists() and load_gold(demo.heldout).by_problem.keys() != {text_hash(p.problem) for p in heldout}:
+        raise RunError(
+            f"{demo.out}: holds a demo with other problems, so it is of another task than {demo.task.name!r}, or of "
+            "another version. Choose another --out, or that task."
+        )
     batch = int(load_run_config(find_config(demo.task.preset)).openrlhf["rollout.batch_size"])
     problems = demo.task.training_set(demo.task.steps * batch)
     write_prompts(demo.out / "prompts.jsonl", problems)
     write_gold(demo.out / "prompts-with-gold.jsonl", problems)
-    write_gold(demo.heldout, demo.task.heldout_problems(HELD_OUT_PROBLEMS))
+    write_gold(demo.heldout, heldout)
 
 
 def configure(demo: Demo, method: str) -> RunConfig:

@@ -56,3 +56,14 @@ def test_a_method_that_is_not_trained_yet_is_trained(parts):
     assert "restrain: training is finished" in again
     assert "ttrl: training, beginning with Ray" in again
     assert "Nothing was trained" not in again
+
+
+def test_a_folder_of_another_task_is_refused_and_keeps_its_files(parts):
+    said(parts)
+    before = {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()}
+    done = restrain("demo", "--task", "premise", "--out", parts)
+    assert done.returncode == 2
+    assert f"{parts}: holds a demo with other problems" in done.stderr
+    assert "Choose another --out, or that task." in done.stderr
+    assert {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()} == before
+    assert "Nothing was trained" in said(parts)
