@@ -155,8 +155,10 @@ def what_differs(model: str, how: EvaluationProvenance) -> Iterator[str]:
     """The ways in which the paper's measurements of this model and benchmark differ from ours."""
     cells = [cell for cell in accuracies() if cell.model == model and cell.benchmark == how.benchmark]
     if not cells:
-        known = "" if model in models() else f"; its models are {', '.join(models())}"
-        yield f"the paper has no {how.benchmark} of {model}{known}"
+        if model in models():
+            yield f"the paper has no {how.benchmark} of {model}"
+        else:
+            yield f"the paper has no numbers of {model}; its models are {', '.join(models())}"
         return
     cell = cells[0]
     if (how.protocol, how.n) != (cell.protocol, cell.responses):

@@ -102,15 +102,23 @@ def test_what_keeps_two_numbers_apart_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("model", "benchmark", "note"),
     [
-        ("who/else", "math500", "the paper has no math500 of who/else; its models are Qwen/Qwen3-4B-Base, "),
+        ("who/else", "math500", "the paper has no numbers of who/else; its models are Qwen/Qwen3-4B-Base, "),
         (QWEN, "amc83", f"the paper has no amc83 of {QWEN}"),
-        ("./here", "math500", "the paper has no math500 of ./here; its models are"),
+        ("./here", "math500", "the paper has no numbers of ./here; its models are"),
     ],
 )
 def test_what_the_paper_lacks_is_said_and_kept(tmp_path, model, benchmark, note):
     made = build_table([("r", write_run(tmp_path / "e", measured(benchmark, 0.5, model)))])
     assert made.lines[0].cells[0].value == 50.0
     assert made.notes[0].startswith(f"r, {BENCHMARKS[benchmark].title}: {note}")
+
+
+def test_a_model_that_the_paper_lacks_has_one_note_for_all_its_benchmarks(tmp_path):
+    results = (measured(name, 0.5, "who/else") for name in ("math500", "aime24", "amc83"))
+    (note,) = notes(("r", write_run(tmp_path / "e", *results)))
+    assert set(note.partition(": ")[0].removeprefix("r, ").split(", ")) == {
+        BENCHMARKS[name].title for name in ("math500", "aime24", "amc83")
+    }
 
 
 def test_the_table_has_the_papers_rows_of_the_model_unasked_and_its_ablations_asked(tmp_path):
