@@ -38,7 +38,8 @@ def adapt(
     *,
     model: Annotated[str, typer.Option(help="The model to adapt: a hub id or a local folder.")],
     prompts: Annotated[
-        str, typer.Option(help="Problems: JSONL, CSV, Parquet, a hub data set, or a benchmark's name such as aime24.")
+        str,
+        typer.Option(help="Problems: JSONL, JSON, CSV, Parquet, a hub data set, or a benchmark's name such as aime24."),
     ],
     out: Annotated[Path, to_folder("Output folder: predictions.jsonl, the adapted model, report.html and logs.")],
     config: Annotated[

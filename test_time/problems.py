@@ -17,10 +17,9 @@ from restrain_openrlhf.data.problems import (
     with_options,
     without_kind,
 )
-from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
+from restrain_openrlhf.data.sources import FILES, HUB, HubSet, Row, column_of, has_column, load_rows
 from restrain_openrlhf.errors import ConfigError, DataError, no_such_file
 
-FILES = (".jsonl", ".csv", ".parquet")
 MOST_NAMED = 20
 # What messages say about one problem, and about several, before their ids.
 ID_TWICE = "id is there more than once", "ids are there more than once"
@@ -122,16 +121,19 @@ def _read(source: Source) -> Sequence[Row]:
 def _problem(source: Source, row: Row, number: int, numbered: bool, kind: AnswerKind, graded: bool) -> PromptOnly:
     where = f"{source.word}, row {number}"
     column = source.column or next((name for name in PROBLEM_COLUMNS if name in row), None)
-    if column is None or column not in row:
+    if column is None or not has_column(row, column):
         raise DataError(
             f"{where}: has no {column or 'problem'!r}; its columns are {', '.join(sorted(map(str, row)))}. Name the "
             "one that holds the problem with --column."
         )
     if not numbered and row.get("id") is None:
         raise DataError(f"{where}: has no id, and other rows have one. Give every row an id, or none.")
-    text = row[column]
+    text = column_of(row, column)
     if text is not None and not isinstance(text, str):
-        raise DataError(f"{where}: {column!r} must be text, but is {type(text).__name__}. Give the problem as text.")
+        raise DataError(
+            f"{where}: {column!r} must be text, or a chat of one message by the user, but is {str(text)[:80]!r}. "
+            "Correct it."
+        )
     columns = kind.own_columns(row, graded)
     if columns.keys() & {"options", "choices"}:
         text = with_options(text or "", columns)

@@ -54,7 +54,7 @@ def prepare(
     out: Annotated[
         Path, to_file("Training file (JSONL, Parquet): prompts only. Gold answers go to OUT's .gold.jsonl.")
     ],
-    source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, CSV, Parquet) or folder.")] = "hub",
+    source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, JSON, CSV, Parquet) or folder.")] = "hub",
     hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the set's own.")] = None,
     config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
     split: Annotated[
@@ -175,7 +175,7 @@ def benchmarks(
 @data.command()
 def overlap(
     prompts: Annotated[
-        Path, typer.Argument(metavar="PROMPTS", help="JSONL, CSV or Parquet, such as OUT of `data prepare`.")
+        Path, typer.Argument(metavar="PROMPTS", help="JSONL, JSON, CSV or Parquet, such as OUT of `data prepare`.")
     ],
     benchmarks: Annotated[str, typer.Option(help="Benchmarks, comma-separated: names, NAME=PATH or paths.")],
     benchmark_dir: BenchmarkDir = None,
@@ -212,7 +212,7 @@ def overlap(
 
 @data.command()
 def similar(
-    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL, CSV or Parquet.")],
+    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL, JSON, CSV or Parquet.")],
     out: Annotated[Path, to_file("File to write: every pair with its texts (JSONL, Parquet), the most similar first.")],
     least: Annotated[
         float, typer.Option(min=0.5, max=1.0, help="Least share of runs of three words that both prompts must have.")

@@ -50,9 +50,9 @@ def score(
         typer.Argument(
             metavar="ROLLOUTS",
             help=(
-                "Rows {id, problem, responses, answer?, truncated?} (JSONL, Parquet, or - for JSONL from standard "
-                "input), or CSV with one row per response: problem, response, answer?, truncated?. A truncated "
-                "response has no answer."
+                "Rows {id, problem, responses, answer?, truncated?} (JSONL, JSON, Parquet, or - for JSONL from "
+                "standard input), or CSV with one row per response: problem, response, answer?, truncated?. A "
+                "truncated response has no answer."
             ),
         ),
     ],

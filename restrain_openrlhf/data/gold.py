@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import each_numbered_row, write_rows
+from restrain_openrlhf.data.jsonl import each_numbered_row, unit, write_rows
 from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.data.sources import each_row_of
 from restrain_openrlhf.errors import DataError, no_such_file
@@ -190,9 +190,9 @@ def load_gold(path: Path) -> GoldFile:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
-    """Every row with its place. Any file that is not called a table is read as JSON Lines."""
+    """Every row with its place. Any file that is not called a table is read as JSON."""
     if path.suffix.lower() not in TABLES:
-        yield from ((f"line {number}", row) for number, row in each_numbered_row(path, _Row))
+        yield from ((f"{unit(path)} {number}", row) for number, row in each_numbered_row(path, _Row))
         return
     if not path.is_file():
         raise DataError(no_such_file(path))

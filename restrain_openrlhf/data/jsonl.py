@@ -1,6 +1,6 @@
 """Files of typed rows: strict reading with line numbers, atomic writing, safe appending, and following.
 
-Files are JSON Lines, or Parquet if their name ends in .parquet.
+Files are JSON Lines, or Parquet if their name ends in .parquet. One that ends in .json may also be a JSON array.
 """
 
 import json
@@ -59,10 +59,10 @@ def each_row(path: Path, row_type: type[Row]) -> Iterator[Row]:
 
 def each_numbered_row(path: Path, row_type: type[Row]) -> Iterator[tuple[int, Row]]:
     """The rows of `each_row` with their line numbers, for errors that concern several rows."""
-    if is_parquet(path):
-        rows = enumerate(_each_parquet_row(path), start=1)
-        return ((number, validated(path, number, row, row_type)) for number, row in rows)
-    return ((line.number, parse(path, line, row_type)) for line in each_line(path))
+    if not is_parquet(path) and not _is_array(path):
+        return ((line.number, parse(path, line, row_type)) for line in each_line(path))
+    rows = enumerate(_each_parquet_row(path) if is_parquet(path) else _array(path), start=1)
+    return ((number, validated(path, number, row, row_type)) for number, row in rows)
 
 
 def is_parquet(path: Path) -> bool:
@@ -76,7 +76,7 @@ def at(path: Path, number: int) -> str:
 
 def unit(path: Path) -> str:
     """What errors call a row of this file. Rows of CSV that belong together are a group."""
-    return {".parquet": "row", ".csv": "group"}.get(path.suffix.lower(), "line")
+    return {".parquet": "row", ".json": "row", ".csv": "group"}.get(path.suffix.lower(), "line")
 
 
 def identified(path: Path, rows: Iterable[tuple[int, IdentifiedRow]]) -> Iterator[tuple[int, IdentifiedRow]]:
@@ -142,22 +142,39 @@ def _decoded(path: Path, raw: bytes, offset: int) -> str:
 
 def parse(path: Path, line: Line, row_type: type[Row]) -> Row:
     """The row of a line. Raises DataError naming file, line and field."""
-    try:
-        row = json.loads(line.text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{path}, line {line.number}: not valid JSON ({error}). Fix or remove the line.") from None
-    if HALF_A_CHARACTER.search(line.text) and not _is_text(row):
-        raise DataError(
-            f"{path}, line {line.number}: has half of a character (a lone surrogate such as \\ud83d), which UTF-8 "
-            "cannot hold. Remove it, or the line."
-        )
+    row = _json(f"{path}, line {line.number}", line.text, "Fix or remove the line")
     return validated(path, line.number, row, row_type)
 
 
-def _is_text(row: object) -> bool:
-    """Whether UTF-8 can hold every text in a row. It cannot if an emoji's two escapes were cut apart."""
+def _is_array(path: Path) -> bool:
+    """Whether a file that ends in .json is one array, and not lines, which such files also are."""
+    first = next(each_line(path), None) if path.suffix.lower() == ".json" else None
+    return first is not None and first.text.lstrip().startswith("[")
+
+
+def _array(path: Path) -> list[object]:
+    text = "\n".join(line.text for line in each_line(path))
+    rows: list[object] = _json(str(path), text, "Fix the file, or write a JSON object per line")
+    return rows
+
+
+def _json(where: str, text: str, remedy: str) -> Any:
+    """The value of a JSON text. Raises DataError if it is none, or has half of a character."""
     try:
-        json.dumps(row, ensure_ascii=False).encode()
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{where}: not valid JSON ({error}). {remedy}.") from None
+    if HALF_A_CHARACTER.search(text) and not _is_text(value):
+        raise DataError(
+            f"{where}: has half of a character (a lone surrogate such as \\ud83d), which UTF-8 cannot hold. Remove it."
+        )
+    return value
+
+
+def _is_text(value: object) -> bool:
+    """Whether UTF-8 can hold every text in a value. It cannot if an emoji's two escapes were cut apart."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return False
     return True

@@ -19,7 +19,7 @@ from restrain_openrlhf.data.identity import Digests, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.problems import Problem
-from restrain_openrlhf.data.sources import Row, TrainingSet, each_row_of
+from restrain_openrlhf.data.sources import Row, TrainingSet, column_of, each_row_of, has_column
 from restrain_openrlhf.errors import DataError
 
 MAX_NAMED = 5
@@ -269,16 +269,19 @@ def _refuse_ids(groups: Sequence[Sequence[int]], read: Callable[[], Iterator[Ent
 def _entry(entry: TrainingSet, number: int, row: Row) -> Entry:
     where = f"row {number}"
     for column in (entry.prompt, entry.answer):
-        if column is not None and column not in row:
+        if column is not None and not has_column(row, column):
             raise DataError(
                 f"{entry.name}, {where}: has no column {column!r}; its columns are {', '.join(sorted(map(str, row)))}. "
                 "Name the right one with --prompt-column or --answer-column."
             )
-    problem = row[entry.prompt]
+    problem = column_of(row, entry.prompt)
     if not isinstance(problem, str) or not problem.strip():
-        raise DataError(f"{entry.name}, {where}: {entry.prompt!r} is {problem!r}, not a prompt. Remove the row.")
+        raise DataError(
+            f"{entry.name}, {where}: {entry.prompt!r} is {problem!r}, not a prompt, which is a text, or a chat of one "
+            "message by the user. Correct or remove the row."
+        )
     row_id = row.get("id")
-    answer = _gold(f"{entry.name}, {where}: {entry.answer!r}", row[entry.answer]) if entry.answer else None
+    answer = _gold(f"{entry.name}, {where}: {entry.answer!r}", column_of(row, entry.answer)) if entry.answer else None
     return Entry(where, str(number - 1 if row_id is None else row_id), problem, answer)
 
 

@@ -15,6 +15,7 @@ from restrain_openrlhf.errors import DataError, no_such_file, reason_of
 
 Row = Mapping[str, Any]
 HUB = "hub"
+FILES = (".jsonl", ".json", ".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ MATH12K = TrainingSet(
 )
 OWN = TrainingSet(
     name="own",
-    about="any JSONL, Parquet or CSV of your own, or a hub id by --hub-id; columns by options",
+    about="any JSONL, JSON, Parquet or CSV of your own, or a hub id by --hub-id; columns by options",
     prompt="problem",
     answer=None,
 )
@@ -95,6 +96,30 @@ def training_set(name: str) -> TrainingSet:
     return TRAINING_SETS[name]
 
 
+def has_column(row: Row, name: str) -> bool:
+    """Whether a row has a column, or by a name such as `reward_model.ground_truth` a key of the object in one."""
+    holder, key = _holder(row, name)
+    return key in holder
+
+
+def column_of(row: Row, name: str) -> Any:
+    """The value of a column that the row has. The text of a prompt that is a chat of one message by the user.
+
+    verl's data sets have such prompts, and gold in `reward_model.ground_truth`.
+    """
+    holder, key = _holder(row, name)
+    value = holder[key]
+    is_message = isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict)
+    return value[0].get("content") if is_message and value[0].get("role") == "user" else value
+
+
+def _holder(row: Row, name: str) -> tuple[Row, str]:
+    """The row, or the object in one of its columns, and the key there."""
+    outer, _, key = name.partition(".")
+    inside = row.get(outer)
+    return (inside, key) if name not in row and isinstance(inside, dict) else (row, name)
+
+
 def load_rows(hub: HubSet | None, source: str) -> list[Row]:
     return list(each_row_of(hub, source))
 
@@ -102,7 +127,7 @@ def load_rows(hub: HubSet | None, source: str) -> list[Row]:
 def each_row_of(hub: HubSet | None, source: str) -> Iterator[Row]:
     """The rows, one at a time.
 
-    `source` is `hub`, or a path: .jsonl, .csv, .parquet, or a folder laid out as on the hub.
+    `source` is `hub`, or a path: a file of FILES, or a folder laid out as on the hub.
 
     Raises DataError if the set cannot be loaded, saying what to do, such as getting access to a gated set.
     """
@@ -119,11 +144,11 @@ def _from_path(path: Path, hub: HubSet | None) -> Iterator[Row]:
     if path.is_dir():
         return load_dataset(str(path), hub.config if hub else None, hub.split if hub else "train", None)
     match path.suffix.lower():
-        case ".jsonl" | ".parquet":
+        case ".jsonl" | ".json" | ".parquet":
             return (row.model_dump() for row in each_row(path, AnyRow))
         case ".csv":
             return _from_csv(path)
-    raise DataError(f"{path}: is not a .jsonl, .csv or .parquet file. Convert it to one of these.")
+    raise DataError(f"{path}: is not a {', '.join(FILES[:-1])} or {FILES[-1]} file. Convert it to one of these.")
 
 
 def _from_csv(path: Path) -> Iterator[Row]:

@@ -46,7 +46,9 @@ class ModelAndPrompts(BaseModel):
     """Which model samples which prompts, and into which file."""
 
     model: str = Field(alias="actor.model_name_or_path", description="Frozen base model: a hub id or a local folder.")
-    prompts: str = Field(alias="data.prompt_dataset", description="Prompts: JSONL, CSV, Parquet, or a hub data set.")
+    prompts: str = Field(
+        alias="data.prompt_dataset", description="Prompts: JSONL, JSON, CSV, Parquet, or a hub data set."
+    )
     split: str = Field("train", alias="data.prompt_split", description="The split of a hub data set.")
     max_samples: int = Field(
         100_000_000,

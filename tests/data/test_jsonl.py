@@ -114,19 +114,21 @@ def as_parquet(parquet, tmp_path):
         (["data", "prepare", "own", "--answer-column", "answer", "--source"], [{**ROLLOUTS[0]}, {**ROLLOUTS[1]}]),
     ],
 )
-def test_commands_read_and_write_parquet_as_they_do_json_lines(
+def test_commands_read_and_write_other_formats_as_they_do_json_lines(
     write_jsonl, as_parquet, parquet, tmp_path, monkeypatch, command, rows
 ):
     """Types of a column are those of all its rows: in batches of one, a group without answers has only nulls."""
     monkeypatch.setattr(jsonl, "BATCH_ROWS", 1)
     lines, table = write_jsonl("in.jsonl", rows), as_parquet("in.parquet", rows, row_group_size=1)
-    outs = [tmp_path / "of-lines.jsonl", tmp_path / "of-table.jsonl", tmp_path / "of-lines.parquet"]
-    for source, out in zip((lines, table, lines), outs, strict=True):
+    array = tmp_path / "in.json"
+    array.write_text(json.dumps(rows, indent=1))
+    outs = [tmp_path / f"of-{name}" for name in ("lines.jsonl", "table.jsonl", "array.jsonl", "lines.parquet")]
+    for source, out in zip((lines, table, array, lines), outs, strict=True):
         done = restrain(*command, source, "--out", out)
         assert done.returncode == 0, done.stderr
-    one, other = (out.read_bytes() for out in outs[:2])
-    assert one == other
-    assert parquet.read_table(outs[2]).to_pylist() == [json.loads(line) for line in one.splitlines()]
+    one, *others = (out.read_bytes() for out in outs[:3])
+    assert others == [one, one]
+    assert parquet.read_table(outs[3]).to_pylist() == [json.loads(line) for line in one.splitlines()]
 
 
 def test_what_is_wrong_in_a_parquet_file_is_named_by_its_row(as_parquet, tmp_path):

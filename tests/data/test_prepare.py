@@ -56,6 +56,23 @@ def test_a_training_file_with_answers_needs_an_answer_for_every_prompt(write_jso
     assert not list(tmp_path.glob("train*"))
 
 
+def test_a_chat_of_one_message_and_gold_in_an_object_are_read_as_verl_writes_them(write_jsonl, tmp_path):
+    given = {"prompt": [{"role": "user", "content": "1+1="}], "reward_model": {"ground_truth": "2", "style": "rule"}}
+    without = {"prompt": "2+2=", "reward_model": {"ground_truth": None}}
+    verls = replace(OWN, prompt="prompt", answer="reward_model.ground_truth")
+    made = prepare(verls, str(write_jsonl("own.jsonl", [given, without])), tmp_path / "t.jsonl")
+    assert [json.loads(line)["problem"] for line in made.prompts.read_text().splitlines()] == ["1+1=", "2+2="]
+    assert load_gold(made.gold).by_problem == {text_hash("1+1="): "2"}
+    with pytest.raises(
+        DataError, match=r"has no column 'reward_model\.truth'; its columns are id, prompt, reward_model"
+    ):
+        prepare(
+            replace(verls, answer="reward_model.truth"),
+            str(write_jsonl("own.jsonl", [{"id": 1, **given}])),
+            tmp_path / "t.jsonl",
+        )
+
+
 def test_a_prompt_row_cannot_hold_an_answer():
     with pytest.raises(ValidationError):
         PromptOnly(id="a", problem="1+1=", answer="2")
@@ -92,6 +109,12 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
         ([ROWS[0], ROWS[0]], {}, "1 prompts appear more than once: row 2 as row 1.*--drop-duplicates"),
         ([ROWS[0], {**ROWS[0], "answer": "3"}], {"drop_duplicates": True}, "different answers: row 2 as row 1"),
         ([ROWS[0], {**ROWS[1], "id": "a"}], {}, "row 1 and row 2 have the same id 'a'"),
+        (
+            [{"problem": [{"role": "system", "content": "s"}, {"role": "user", "content": "p"}], "answer": "1"}],
+            {},
+            "not a prompt, which is a text, or a chat of one message by the user",
+        ),
+        ([{"problem": [{"role": "assistant", "content": "p"}], "answer": "1"}], {}, "not a prompt, which is a text"),
         ([{"problem": "p", "answer": ["1", "2"]}], {}, r"row 1: 'answer' is \['1', '2'\], but a single answer"),
         ([{"problem": "p", "answer": math.nan}], {}, "row 1: 'answer' is nan, but a single answer"),
         ([{"problem": "p", "answer": math.inf}], {}, "row 1: 'answer' is inf, but a single answer"),

@@ -66,7 +66,9 @@ def test_local_files_keep_every_answer_as_it_is_written(tmp_path):
     csv.write_text('problem,answer\n"a, b",007\n"say ""x""\nthen y",1.0\n')
     parquet = tmp_path / "a.parquet"
     datasets.Dataset.from_list(rows).to_parquet(str(parquet))
-    for path in (jsonl, csv, parquet):
+    (tmp_path / "array.json").write_text(json.dumps(rows, indent=2))
+    datasets.Dataset.from_list(rows).to_json(str(tmp_path / "lines.json"))
+    for path in (jsonl, csv, parquet, tmp_path / "array.json", tmp_path / "lines.json"):
         assert load_rows(None, str(path)) == rows, path.name
 
 
@@ -79,10 +81,14 @@ def test_local_files_keep_every_answer_as_it_is_written(tmp_path):
         ("a.csv", b"problem;answer\nx, y;1\n", r"cells are separated by ';', not by commas .*'problem;answer'"),
         ("a.csv", b"problem\tanswer\nx\t1\n", "cells are separated by a tab, not by commas"),
         ("a.parquet", b"not parquet", "is not a complete Parquet file"),
-        ("a.xlsx", b"", r"is not a \.jsonl, \.csv or \.parquet file"),
+        ("a.xlsx", b"", r"is not a \.jsonl, \.json, \.csv or \.parquet file"),
+        ("a.json", b'\n [{"problem": "x"},\n', r"a\.json: not valid JSON .* or write a JSON object per line"),
+        ("a.json", b'[{"problem": "x"}, "y"]', "a.json, row 2: is no object, but str"),
+        ("a.json", b'[{"problem": "\\ud83d"}]', "a.json: has half of a character"),
+        ("a.json", b'{"data": [\n{"problem": "x"}]}', "a.json, line 1: not valid JSON"),
         ("a.csv", b"problem,answer\nx,1\nf(x, y),1\n", "row 2: has a different number of cells than the header"),
         ("a.csv", b"problem,answer\nx\n", "row 1: has a different number of cells than the header"),
-        ("a.jsonl.gz", b"", r"is not a \.jsonl, \.csv or \.parquet file"),
+        ("a.jsonl.gz", b"", r"is not a \.jsonl, \.json, \.csv or \.parquet file"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path, name, content, message):
@@ -112,8 +118,15 @@ def test_two_folders_of_one_name_are_not_mixed_up(tmp_path):
         assert load_rows(HubSet("a/set", config="en"), str(folder)) == [{"problem": place}]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "A.JSONL"])
-def test_files_as_windows_writes_them_are_read(tmp_path, name):
-    text = 'problem,answer\r\n"x, y?",1\r\n' if name.endswith(".csv") else '{"problem": "x, y?", "answer": "1"}\r\n'
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.jsonl", '{"problem": "x, y?", "answer": "1"}\r\n'),
+        ("a.csv", 'problem,answer\r\n"x, y?",1\r\n'),
+        ("A.JSONL", '{"problem": "x, y?", "answer": "1"}\r\n'),
+        ("a.json", '[\r\n  {"problem": "x, y?", "answer": "1"}\r\n]\r\n'),
+    ],
+)
+def test_files_as_windows_writes_them_are_read(tmp_path, name, text):
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
     assert load_rows(None, str(tmp_path / name)) == [{"problem": "x, y?", "answer": "1"}]

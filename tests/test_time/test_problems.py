@@ -72,7 +72,7 @@ def test_another_gold_answer_changes_no_vote_on_a_benchmark(tmp_path, name, rows
             "2 problems are empty, those of the ids: '1', '2'",
         ),
         ([{"id": 1, "problem": "x"}, {"problem": "y"}], "row 2: has no id, and other rows have one"),
-        ([{"id": 1, "problem": ["x"]}], "row 1: 'problem' must be text, but is list"),
+        ([{"id": 1, "problem": ["x"]}], "row 1: 'problem' must be text, or a chat of one message by the user, but is"),
         ([], "has no problems"),
         (
             [{"id": 1, "question": "x", "choices": ["a", "b"]}],
@@ -83,6 +83,26 @@ def test_another_gold_answer_changes_no_vote_on_a_benchmark(tmp_path, name, rows
 def test_bad_sets_are_told_by_id(write_jsonl, rows, message):
     with pytest.raises(DataError, match=message):
         load_problems(Source(str(write_jsonl("p.jsonl", rows))))
+
+
+@pytest.mark.parametrize("name", ["verl.parquet", "verl.json"])
+def test_a_file_of_verls_gives_its_users_messages(tmp_path, name):
+    """The columns are those of verl's preprocessing of MATH (examples/data_preprocess)."""
+    datasets = pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")
+    rows = [
+        {
+            "data_source": "DigitalLearningGmbH/MATH-lighteval",
+            "prompt": [{"role": "user", "content": text}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": "4"},
+            "extra_info": {"split": "train", "index": 0},
+        }
+        for text in ("2+2?", "1+3?")
+    ]
+    path, made = tmp_path / name, datasets.Dataset.from_list(rows)
+    made.to_parquet(str(path)) if path.suffix == ".parquet" else path.write_text(json.dumps(rows))
+    found = load_problems(Source(str(path), column="prompt"))
+    assert [(each.id, each.problem, each.row) for each in found] == [("1", "2+2?", {}), ("2", "1+3?", {})]
 
 
 def test_a_word_that_names_nothing():

@@ -28,8 +28,8 @@ def premise(
     rollouts: Annotated[
         Path | None,
         typer.Option(
-            help="Instead of --reference: rows {id, problem, responses, answer?, truncated?} (JSONL, Parquet), or CSV "
-            "as for `restrain score`."
+            help="Instead of --reference: rows {id, problem, responses, answer?, truncated?} (JSONL, JSON, Parquet), "
+            "or CSV as for `restrain score`."
         ),
     ] = None,
     gold: Annotated[Path | None, typer.Option(help=f"{GOLD} Of all or some of the prompts.")] = None,
