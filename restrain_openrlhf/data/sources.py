@@ -103,14 +103,15 @@ def has_column(row: Row, name: str) -> bool:
 
 
 def column_of(row: Row, name: str) -> Any:
-    """The value of a column that the row has. The text of a prompt that is a chat of one message by the user.
-
-    verl's data sets have such prompts, and gold in `reward_model.ground_truth`.
-    """
+    """The value of a column that the row has, and `message_text` of a chat."""
     holder, key = _holder(row, name)
-    value = holder[key]
-    is_message = isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict)
-    return value[0].get("content") if is_message and value[0].get("role") == "user" else value
+    return message_text(holder[key])
+
+
+def message_text(prompt: Any) -> Any:
+    """The text of a chat of one message by the user, which is the prompt in verl's data sets; else what is given."""
+    is_message = isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], dict)
+    return prompt[0].get("content") if is_message and prompt[0].get("role") == "user" else prompt
 
 
 def _holder(row: Row, name: str) -> tuple[Row, str]:

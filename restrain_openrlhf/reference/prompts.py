@@ -10,7 +10,7 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import AnyRow, each_numbered_row
-from restrain_openrlhf.data.sources import HubSet, load_dataset
+from restrain_openrlhf.data.sources import HubSet, load_dataset, message_text
 from restrain_openrlhf.errors import ConfigError, DataError
 
 FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
@@ -183,7 +183,13 @@ def _prompt(
         )
     if not stated or (isinstance(stated, str) and not stated.strip()):
         raise DataError(f"{source.dataset}, {where}: {source.input_key!r} is empty. Remove the row.")
-    problem = str(stated)
+    if isinstance(stated, list | dict) and not source.apply_chat_template:
+        raise DataError(
+            f"{source.dataset}, {where}: {source.input_key!r} is no text, and without a chat template the host would "
+            "train on Python's notation of it. Set data.apply_chat_template for a chat, or write texts with `restrain "
+            "data prepare own`."
+        )
+    problem = str(message_text(stated))
     _refuse_pictures(source, where, row, problem)
     prompt = Prompt(row.get("id"), problem, render(stated), where, kind.own_columns(row) or NO_COLUMNS)
     try:

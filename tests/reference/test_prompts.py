@@ -36,6 +36,15 @@ def test_chat_templates_go_through_the_tokenizer(write_jsonl):
     assert [prompt.text for prompt in prompts] == ["<user>1+1=<assistant>", "<system>s<assistant>"]
 
 
+def test_the_problem_of_a_chat_of_one_message_is_its_text(write_jsonl):
+    """So that gold is found by the text that `data prepare` writes of such a chat."""
+    chat = [{"role": "user", "content": "1+1="}]
+    (prompt,) = load_prompts(
+        source(write_jsonl("p.jsonl", [{"problem": chat}]), apply_chat_template=True), ChatTokenizer()
+    )
+    assert (prompt.problem, prompt.text) == ("1+1=", "<user>1+1=<assistant>")
+
+
 def test_a_chat_template_that_is_not_there_is_an_error(write_jsonl):
     path = write_jsonl("p.jsonl", [{"problem": "1+1="}])
     with pytest.raises(DataError, match="no chat template"):
@@ -48,6 +57,11 @@ def test_a_chat_template_that_is_not_there_is_an_error(write_jsonl):
         ([], "no prompts"),
         ([{"problem": "x"}, {"question": "y"}], "line 2: has no 'problem'; its keys are ['question']"),
         ([{"problem": "x"}, {"problem": "  "}], "line 2: 'problem' is empty"),
+        (
+            [{"problem": [{"role": "user", "content": "x"}]}],
+            "line 1: 'problem' is no text, and without a chat template",
+        ),
+        ([{"problem": {"text": "x"}}], "line 1: 'problem' is no text, and without a chat template"),
         ([{"problem": "x"}, {"problem": "y"}, {"problem": "x"}], "line 1 and line 3 hold the same prompt"),
     ],
 )

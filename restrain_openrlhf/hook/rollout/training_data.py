@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.sources import message_text
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.method import build
@@ -179,7 +180,7 @@ def preprocess_data(
     if not kind.row_columns() | kind.graded_columns():
         return prompt, label
     input_key = args[INPUT_KEY_POSITION] if len(args) > INPUT_KEY_POSITION else kwargs.get("input_key", "input")
-    own = kind.graded_row(str(row[input_key]), row)
+    own = kind.graded_row(str(message_text(row[input_key])), row)
     kind.check_row(own)
     return prompt, LabelWithRow(label, own)
 
