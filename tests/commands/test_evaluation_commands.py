@@ -113,7 +113,7 @@ def test_prepare_says_which_copy_it_is(write_jsonl, tmp_path):
         ("p.jsonl", '{"problem": "x"}\n', ("--prompt-column", "q"), "has no column 'q'"),
         ("p.jsonl", "", (), "has no rows"),
         ("p.jsonl", "{", (), "line 1: not valid JSON"),
-        ("p.jsonl.gz", "", (), "is not a .jsonl, .csv or .parquet file"),
+        ("p.jsonl.gz", "", (), "is not a .jsonl, .json, .csv or .parquet file"),
     ],
 )
 def test_prompts_that_cannot_be_compared_are_refused(tmp_path, write_jsonl, name, content, words, message):
