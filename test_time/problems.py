@@ -17,7 +17,7 @@ from restrain_openrlhf.data.problems import (
     with_options,
     without_kind,
 )
-from restrain_openrlhf.data.sources import FILES, HUB, HubSet, Row, column_of, has_column, load_rows
+from restrain_openrlhf.data.sources import FILES, HUB, HubSet, Row, column_of, has_column, load_rows, message_text
 from restrain_openrlhf.errors import ConfigError, DataError, no_such_file
 
 MOST_NAMED = 20
@@ -128,7 +128,7 @@ def _problem(source: Source, row: Row, number: int, numbered: bool, kind: Answer
         )
     if not numbered and row.get("id") is None:
         raise DataError(f"{where}: has no id, and other rows have one. Give every row an id, or none.")
-    text = column_of(row, column)
+    text = message_text(column_of(row, column))
     if text is not None and not isinstance(text, str):
         raise DataError(
             f"{where}: {column!r} must be text, or a chat of one message by the user, but is {str(text)[:80]!r}. "

@@ -19,7 +19,7 @@ from restrain_openrlhf.data.identity import Digests, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.problems import Problem
-from restrain_openrlhf.data.sources import Row, TrainingSet, column_of, each_row_of, has_column
+from restrain_openrlhf.data.sources import Row, TrainingSet, column_of, each_row_of, has_column, message_text
 from restrain_openrlhf.errors import DataError
 
 MAX_NAMED = 5
@@ -274,7 +274,7 @@ def _entry(entry: TrainingSet, number: int, row: Row) -> Entry:
                 f"{entry.name}, {where}: has no column {column!r}; its columns are {', '.join(sorted(map(str, row)))}. "
                 "Name the right one with --prompt-column or --answer-column."
             )
-    problem = column_of(row, entry.prompt)
+    problem = message_text(column_of(row, entry.prompt))
     if not isinstance(problem, str) or not problem.strip():
         raise DataError(
             f"{entry.name}, {where}: {entry.prompt!r} is {problem!r}, not a prompt, which is a text, or a chat of one "

@@ -97,15 +97,15 @@ def training_set(name: str) -> TrainingSet:
 
 
 def has_column(row: Row, name: str) -> bool:
-    """Whether a row has a column, or by a name such as `reward_model.ground_truth` a key of the object in one."""
+    """Whether a row has a column. `reward_model.ground_truth` is the key `ground_truth` of the object in a column."""
     holder, key = _holder(row, name)
     return key in holder
 
 
 def column_of(row: Row, name: str) -> Any:
-    """The value of a column that the row has, and `message_text` of a chat."""
+    """The value of a column for which `has_column` holds."""
     holder, key = _holder(row, name)
-    return message_text(holder[key])
+    return holder[key]
 
 
 def message_text(prompt: Any) -> Any:

@@ -115,6 +115,7 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
             "not a prompt, which is a text, or a chat of one message by the user",
         ),
         ([{"problem": [{"role": "assistant", "content": "p"}], "answer": "1"}], {}, "not a prompt, which is a text"),
+        ([{"problem": "p", "answer": [{"role": "user", "content": "1"}]}], {}, "but a single answer"),
         ([{"problem": "p", "answer": ["1", "2"]}], {}, r"row 1: 'answer' is \['1', '2'\], but a single answer"),
         ([{"problem": "p", "answer": math.nan}], {}, "row 1: 'answer' is nan, but a single answer"),
         ([{"problem": "p", "answer": math.inf}], {}, "row 1: 'answer' is inf, but a single answer"),

@@ -110,7 +110,7 @@ def test_bytes_a_logit_at_the_peak_of_the_backward_pass(temperature, hosts, expe
 
 
 def test_bytes_a_logit_with_the_entropy_in_the_loss():
-    """Compiled, as the host has it on a GPU; in a process of its own, which is all that a fault of native code ends."""
+    """The entropy is compiled, as on a GPU. A process of its own keeps a crash of native code from ending the tests."""
     code = "from tests.hook import test_log_probs as here; print(*here.peaks_with_the_entropy())"
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=600)
