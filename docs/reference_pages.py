@@ -122,8 +122,8 @@ REFUSED_BY = {
 def refused_flags_page() -> str:
     """Every check of the gate: the flags that it reads, and its reason, with VALUE in the place of a flag's own."""
     intro = (
-        "# Refused flags\n\nGenerated from the checks. `restrain train`, `show`, `integrate`, `k8s render`, `slurm "
-        "render`, `test-time adapt` and `python -m restrain_openrlhf.hook.train_ppo_ray` apply all of them in this "
+        "# Refused flags\n\nGenerated from the checks. `restrain train`, `show`, `integrate`, `k8s render`, "
+        "`test-time adapt` and `python -m restrain_openrlhf.hook.train_ppo_ray` apply all of them in this "
         "order, before anything starts. Then they check the memory, if a GPU's is known, and what the [installed "
         "stack](../start/install.md#with-a-gpu) does not support. `restrain integrate` prints the smallest change of "
         "[your command](../journeys/integration.md) that passes.\n"

@@ -33,7 +33,6 @@ from restrain_openrlhf.commands.publish.command import publish
 from restrain_openrlhf.commands.reference import reference
 from restrain_openrlhf.commands.score import score
 from restrain_openrlhf.commands.serve import agent_path, serve
-from restrain_openrlhf.commands.slurm.command import slurm
 from restrain_openrlhf.commands.study import study
 from restrain_openrlhf.commands.train import presets, show, train
 from restrain_openrlhf.commands.view.command import view
@@ -117,7 +116,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None] | typer.Typer]] = {
     TRAINING: (train, study, plot, view, analyze),
     EVALUATION: (evaluate, regrade, table, publish),
     DEPLOYMENT: (integrate, agent_path, serve, score),
-    CLUSTER: (k8s, slurm),
+    CLUSTER: (k8s,),
 }
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from restrain_openrlhf.config.host_flags import Flags
+from restrain_openrlhf.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,15 @@ class GpuLayout:
         """The GPUs of all placement groups for which OpenRLHF will ask Ray."""
         own = 0 if self.reference_shares else self.reference
         return self.policy + own + (0 if self.engines_share else self.vllm)
+
+    def refuse_shortage(self, found: float) -> None:
+        """Raises ConfigError when a Ray cluster with `found` GPUs has fewer than the layout needs."""
+        if found < self.needed:
+            raise ConfigError(
+                f"The layout needs {self.needed} GPUs, but the Ray cluster has {found:g}; OpenRLHF would wait forever. "
+                "Lower actor.num_gpus_per_node, ref.num_gpus_per_node or vllm.num_engines, set train.colocate_all, or "
+                "add nodes."
+            )
 
 
 def prompts_drawn(flags: Flags) -> int:

@@ -210,6 +210,6 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
             raise ConfigError(
                 f"{path}: openrlhf.{name} holds a key, which the list of processes and the run's files would show. Set "
                 f"it to '{DUMMY_KEY}' and put the key into the environment, as WANDB_API_KEY: on Kubernetes in a "
-                "Secret, on Slurm in the file of --setup."
+                "Secret."
             )
     return config.model_copy(update={"metrics": config.run_dir / "metrics.jsonl"})

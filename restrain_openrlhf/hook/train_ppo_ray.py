@@ -25,7 +25,6 @@ from restrain_openrlhf.hook.install.environment import VARIABLE, to_environment
 from restrain_openrlhf.hook.install.instrument import install
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
-from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
@@ -80,7 +79,7 @@ def run(config: HookConfig, flags: dict[str, Any], device: Device, host_words: S
     claim_checkpoints(flags, config.answers, config.reference, config.agent)
     device.install()
     install()
-    start_ray(device, GpuLayout.of(flags).needed)
+    start_ray(device, GpuLayout.of(flags))
     n = flags["rollout.n_samples_per_prompt"]
     print(f"RESTRAIN is on: the method {config.method.name}, votes of {n} rollouts a prompt", flush=True)
     sys.argv = [ENTRY_POINT, *host_words]
@@ -94,7 +93,7 @@ def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[s
     return to_arguments({name: value for name, value in flags.items() if not is_given[name]})
 
 
-def start_ray(device: Device, gpus: int) -> None:
+def start_ray(device: Device, layout: GpuLayout) -> None:
     """Join the cluster that RAY_ADDRESS names, or start one here. Every worker will be hooked.
 
     On a machine without GPUs, a cluster that is started here gets the logical GPUs that the layout needs.
@@ -110,8 +109,9 @@ def start_ray(device: Device, gpus: int) -> None:
         ray.init(runtime_env=runtime_env)
     else:
         # One CPU for each GPU bundle, and one for each of the host's controllers.
+        gpus = layout.needed
         ray.init("local", runtime_env=runtime_env, num_gpus=gpus, num_cpus=gpus + 4, include_dashboard=False)
-    refuse_shortage(gpus, ray.cluster_resources().get("GPU", 0))
+    layout.refuse_shortage(ray.cluster_resources().get("GPU", 0))
 
 
 def _refuse_other_setup(job: str) -> None:

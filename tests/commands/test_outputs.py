@@ -155,7 +155,6 @@ BELOW_A_FILE = [
     ("score", "r.jsonl", *SCORE, "--out", "r.jsonl/scores.jsonl"),
     ("data", "prepare", "own", "--source", "r.jsonl", "--out", "r.jsonl/prompts.jsonl"),
     ("k8s", "render", "dapo14k/qwen3-4b-base/restrain", "--overlay", "8xa100-80g", "--out", "r.jsonl/manifests"),
-    ("slurm", "render", "dapo14k/qwen3-4b-base/restrain", "--gpus-per-node", 8, "--out", "r.jsonl/job"),
     ("study", "cpu/demo", "--out", "r.jsonl/study"),
     ("show", "r.jsonl/config.yaml"),
 ]
@@ -201,7 +200,6 @@ PLACES = ("r.jsonl", "secret.yaml", "secret.jsonl", "locked", "open")
 WITHOUT_PERMISSION = [
     ("show", "secret.yaml"),
     ("score", "r.jsonl", *SCORE, "--out", "locked/scores.jsonl"),
-    ("slurm", "render", PRESET, "--gpus-per-node", 8, "--out", "locked/job"),
     ("k8s", "render", PRESET, "--overlay", "8xa100-80g", "--out", "locked/manifests"),
     ("data", "prepare", "own", "--source", "r.jsonl", "--out", "locked/prompts.jsonl"),
     ("data", "prepare", "own", "--source", "secret.jsonl", "--out", "open/prompts.jsonl"),

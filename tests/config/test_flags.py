@@ -12,7 +12,6 @@ from restrain_openrlhf.config.host_flags import host_parser, parse, to_arguments
 from restrain_openrlhf.config.this_machine import refuse_unsupported
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
 from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.method import build, parse_settings
 
@@ -228,6 +227,7 @@ def test_the_gpus_a_layout_needs(flags, gpus):
 
 
 def test_too_few_gpus_is_an_error_instead_of_waiting_forever():
-    refuse_shortage(4, 4)
+    layout = GpuLayout.of(vars(parse(to_arguments({"actor.num_gpus_per_node": 4, "train.colocate_all": True}))))
+    layout.refuse_shortage(4)
     with pytest.raises(ConfigError, match="needs 4 GPUs, but the Ray cluster has 3"):
-        refuse_shortage(4, 3)
+        layout.refuse_shortage(3)

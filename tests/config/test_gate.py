@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.config.nodes import Layout, NodeShape, flags_on_nodes, plan  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from restrain_openrlhf.hook.launch.train import check_flags  # noqa: E402
@@ -36,14 +37,13 @@ def words(settings):
 
 
 @pytest.mark.parametrize(("settings", "reason"), REFUSED)
-def test_show_and_both_renders_refuse_what_train_refuses(settings, reason, tmp_path):
+def test_show_and_render_refuse_what_train_refuses(settings, reason, tmp_path):
     with pytest.raises(ConfigError) as of_train:
         check_flags(load_run_config(preset_file(PRESET), settings))
     assert reason in str(of_train.value)
     commands = (
         ("show", PRESET),
         ("show", PRESET, "--memory"),
-        ("slurm", "render", PRESET, "--gpus-per-node", 8, "--out", tmp_path / "job"),
         ("k8s", "render", PRESET, "--overlay", "8xa100-80g", "--out", tmp_path / "manifests"),
     )
     for command in commands:
@@ -57,9 +57,8 @@ def test_the_configuration_that_a_page_prints_can_train(page, gpus, gib, tmp_pat
     printed = re.search(r"```yaml\n((?:extends|run_dir): .*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "mine.yaml").write_text(printed[1])
     assert restrain("show", tmp_path / "mine.yaml").returncode == 0
-    node = ("--gpus-per-node", gpus, "--gpu-memory", gib)
-    job = restrain("slurm", "render", tmp_path / "mine.yaml", *node, "--out", tmp_path / "job")
-    assert job.returncode == 0, job.stderr
+    node = NodeShape(gpus_per_node=gpus, max_nodes=1, cpus_per_node=8 * gpus, gpu_memory=gib)
+    assert plan(flags_on_nodes(load_run_config(tmp_path / "mine.yaml"), node), node) == Layout(1, gpus)
 
 
 def test_adapt_checks_what_was_typed_before_it_looks_for_a_model(tmp_path, monkeypatch):

@@ -26,7 +26,11 @@ SCRIPTS = {
     "pytest": f'for each in "$@"; do case $each in tests/*) test -e {ROOT}/"$each" || exit 1;; esac; done',
     "kubectl": f"""{shutil.which("kubectl")} --server=http://127.0.0.1:1 "$@" 2> "$0.said" && exit
         cat "$0.said" >&2; grep -qE "was refused|connection refused|no network" "$0.said\"""",
-    "sbatch": 'exec bash -n "$1"',
+    # The job on one node, and the same job on two: this machine stands for the first.
+    "sbatch": """for nodes in 1 2; do
+        SLURM_JOB_ID=7 SLURM_CPUS_PER_TASK=4 SLURM_JOB_NUM_NODES=$nodes bash "$@" || exit; done""",
+    "srun": 'while case $1 in -*) ;; *) false;; esac; do shift; done; exec "$@"',
+    "ray": 'test "$1" = symmetric-run && while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
     "hf": 'test "$1" = upload && test -e "$3/README.md"',
     **dict.fromkeys(("helm", "pre-commit", "diff"), "exit 0"),
     "git": 'test "$1" = diff || { echo no network >&2; exit 1; }',
