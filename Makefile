@@ -4,8 +4,6 @@ SHELL := /bin/bash
 VENV ?= .venv
 BIN := $(VENV)/bin
 DOCS_VENV ?= build/docs-venv
-# Beside the environment: MLflow wants an older cachetools than the lock's.
-MLFLOW ?= build/mlflow
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
   "$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo "$$p" && break; done)
 PIP := $(BIN)/python -m pip install --quiet --progress-bar on
@@ -43,7 +41,7 @@ study: install ## Compare the methods on the demo's tasks: REGIMES="premise righ
 	$(BIN)/python -m tools.study_task --out runs/study
 	$(BIN)/restrain study $(foreach regime,$(REGIMES),configs/cpu/study/$(regime)/[a-z]*.yaml) --seeds 3 --jobs $(JOBS) --out runs/study
 
-test: install $(MLFLOW)/.installed ## Run the tests, a real training run included: about 20 minutes on two cores
+test: install ## Run the tests, a real training run included: about 20 minutes on two cores
 	$(PYTEST) $(IN_PARALLEL) $(QUICK_ORDER) -m "$(QUICK) and not e2e"
 	$(PYTEST) -p no:randomly -m "$(REAL)" --part $(PART)
 
@@ -55,7 +53,7 @@ lint: install ## Lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint $(MLFLOW)/.installed ## Lint, types, and the tests that need no Ray
+check: lint ## Lint, types, and the tests that need no Ray
 	$(PYTEST) $(IN_PARALLEL) -m "$(QUICK) and not e2e"
 
 bench: install ## Run the benchmarks that need no model and no file
@@ -86,10 +84,6 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gp
 $(DOCS_VENV)/.installed: requirements/docs.txt requirements/serve.txt
 	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/python -m pip install --quiet --no-deps -r requirements/docs.txt
-	touch $@
-
-$(MLFLOW)/.installed: requirements/mlflow.txt | $(VENV)/.installed
-	$(PIP) --no-deps --upgrade --target $(MLFLOW) -r requirements/mlflow.txt
 	touch $@
 
 # torch first, so that nothing below brings a CUDA build; then the two packages whose metadata ask for one.

@@ -1,9 +1,8 @@
-"""Blocks of a configuration besides the method: `engine:`, `rollouts:`, `mlflow:`, `evaluation:` and `agent:`."""
+"""Blocks of a configuration besides the method: `engine:`, `rollouts:`, `evaluation:` and `agent:`."""
 
 import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
@@ -11,8 +10,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, fi
 from restrain_openrlhf.errors import ConfigError
 
 MIB = 1 << 20
-# Words that MLflow accepts instead of an address.
-DATABRICKS_URIS = ("databricks", "databricks-uc")
 Count = Annotated[StrictInt, Field(ge=1)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
@@ -66,34 +63,6 @@ class KeepRollouts(BaseModel):
         if value in ("all", "none") or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
             return value
         raise ValueError("give a number of groups (1 or more), all, or none")
-
-
-class MlflowSettings(BaseModel):
-    """An MLflow server or folder that also gets a run's numbers. MLflow reads passwords from environment variables."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    tracking_uri: str = Field(
-        min_length=1, description="MLflow's server, such as http://mlflow:5000, or a folder, or `databricks`."
-    )
-    experiment: str = Field(
-        default="restrain", min_length=1, description="The experiment's name; it is created if missing."
-    )
-
-    @field_validator("tracking_uri")
-    @classmethod
-    def _address(cls, uri: str) -> str:
-        """Make folders absolute, because each of Ray's workers has its own working folder."""
-        if uri in DATABRICKS_URIS:
-            return uri
-        if "://" not in uri and not uri.startswith("file:"):
-            return Path(uri).expanduser().absolute().as_uri()
-        if urlsplit(uri).password or urlsplit(uri).username:
-            raise ValueError(
-                "must not contain a user name or a password, which would be stored with the run. Put them into "
-                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token into MLFLOW_TRACKING_TOKEN"
-            )
-        return uri
 
 
 class EvaluationDraws(BaseModel):

@@ -16,7 +16,6 @@ from restrain_openrlhf.config.blocks import (
     EngineLimits,
     EvaluationDraws,
     KeepRollouts,
-    MlflowSettings,
 )
 from restrain_openrlhf.config.documents import blocks, override, read_yaml, typed
 from restrain_openrlhf.config.shipped import own_path
@@ -176,9 +175,6 @@ class RunConfig(HookConfig):
             "Rollouts per prompt of the pass that `restrain k8s render` makes, if the reference is a subset of a "
             "larger pass that other runs share; null: as many as the reference has."
         ),
-    )
-    mlflow: Annotated[MlflowSettings | None, Key.CHANGEABLE] = Field(
-        default=None, description="An MLflow server that also gets every step's numbers; null: none."
     )
     openrlhf: Mapping[str, Any] = Field(
         default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."

@@ -12,7 +12,7 @@ from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
 
 # Settings of where a run is kept, logged and served. They do not change its weights, and hold addresses and user names.
-KEYS = frozenset({"run_dir", "metrics", "service", "mlflow"})
+KEYS = frozenset({"run_dir", "metrics", "service"})
 FLAGS = ("logger.", "ckpt.", "train.agent_func_path")
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 DATA_FILE = re.compile(r".*\.(jsonl?|csv|parquet|ya?ml|pt|py|txt)")

@@ -20,7 +20,6 @@ from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import GAP, StepRow, WatchedSignal, each_step, step_row
-from restrain_openrlhf.records.mlflow_run import tracked
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
@@ -68,15 +67,13 @@ def _train(
     on_step: Callable[[StepRow], None],
     should_stop: StopRule | None,
 ) -> None:
-    """Run the host to its end, with each step reported to MLflow and `on_step`, and mark the run's folder."""
+    """Run the host to its end, with each step reported to `on_step`, and mark the run's folder."""
     folder = RunFolder(config.run_dir)
-    with tracked(config.mlflow, folder.path) as send:
 
-        def report(row: StepRow) -> None:
-            send()
-            on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)))
+    def report(row: StepRow) -> None:
+        on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)))
 
-        stopped = _run_host(folder, words, lock, report, should_stop)
+    stopped = _run_host(folder, words, lock, report, should_stop)
     steps = max((row.step for row in each_step(folder.metrics)), default=0)
     folder.mark_completed(Completion(steps=steps, stopped=stopped))
 

@@ -27,7 +27,6 @@ def training_run(folder: Path, base: Path | str, prompts: Path | str) -> Path:
         "reference": str(folder.parent / "reference.jsonl"),
         "metrics": str(run.metrics),
         "service": "http://scorer.internal:8000",
-        "mlflow": {"tracking_uri": "http://mlflow.internal:5000", "experiment": "secret-project"},
         "openrlhf": {
             "actor.model_name_or_path": str(base),
             "data.prompt_dataset": str(prompts),
