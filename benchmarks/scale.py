@@ -1,7 +1,7 @@
 """What the run and the data cost as prompts and steps grow: time and peak memory of each stage, and their exponents.
 
     python benchmarks/scale.py                               sizes 10^3 and 10^4, in a minute or two
-    python benchmarks/scale.py --sizes 100000,1000000 --rollouts 4 --stages overlap,score
+    python benchmarks/scale.py --sizes 100000,1000000 --rollouts 4 --stages prepare,score
     python benchmarks/scale.py --package DIRECTORY           of another checkout, to compare two side by side
 
 Each stage runs in a process of its own. Seconds are the processor's, all threads together. Memory is that process's
@@ -90,8 +90,6 @@ from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.artifact import subset
 subset(load_reference(Path("ref.jsonl")), Path("subset.jsonl"), ROLLOUTS // 2)
 """,
-    "overlap": COMMAND.format("data overlap prompts.jsonl --benchmarks own=benchmark.jsonl --out o.jsonl"),
-    "similar": COMMAND.format("data similar prompts.jsonl --out similar.jsonl"),
     "read a run's prompts": """
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 load_prompts(PromptSource("prompts.jsonl", input_key="problem"))
@@ -147,7 +145,6 @@ class Inputs:
         prompts = range(self.size)
         files: dict[str, Iterable[dict[str, object]]] = {
             "prompts.jsonl": ({"id": i, "problem": self.problem(i), "answer": "12"} for i in prompts),
-            "benchmark.jsonl": ({"id": i, "problem": self.problem(i * 7), "answer": "1"} for i in range(1000)),
             "gold.jsonl": ({"problem": self.problem(i), "answer": "12"} for i in prompts),
             "rollouts.jsonl": map(self._group, prompts),
             "metrics.jsonl": map(_step, range(1, self.size + 1)),

@@ -1,6 +1,5 @@
-"""`restrain data`: training sets and benchmarks by name, files for training, their overlap, and reference files."""
+"""`restrain data`: training sets and benchmarks by name, files for training, and reference files."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,21 +10,18 @@ from rich.table import Column, Table
 
 from restrain_openrlhf.commands.options import BenchmarkDir, to_file, to_folder, wide_console
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, copy_benchmark, copy_problems, load_benchmark
-from restrain_openrlhf.data.contamination import NGRAM, Band, Overlap, overlaps, words
 from restrain_openrlhf.data.gold import sidecar_path
-from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.prepare import Prepared, each_entry
+from restrain_openrlhf.data.prepare import Prepared
 from restrain_openrlhf.data.prepare import prepare as write
 from restrain_openrlhf.data.problems import without_kind
-from restrain_openrlhf.data.similar_prompts import similar as similar_prompts
-from restrain_openrlhf.data.sources import OWN, TRAINING_SETS, HubSet, TrainingSet, training_set
+from restrain_openrlhf.data.sources import TRAINING_SETS, HubSet, TrainingSet, training_set
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.artifact import merge, subset
 
 data = typer.Typer(
     name="data",
-    help="List, prepare and compare training sets and benchmarks; join and cut reference files.",
+    help="List and prepare training sets and benchmarks; join and cut reference files.",
     no_args_is_help=True,
 )
 
@@ -81,7 +77,7 @@ def prepare(
 
     The set is compared with the copy that is known, by the number and the
     digest of its prompts. Another copy is a warning. OUT's .about.json records
-    all of it. `restrain data similar` reports prompts that are nearly the same.
+    all of it.
     """
     _refuse_bad_files(source, out, supervised)
     if keep and all(path.exists() for path in (out, supervised or out)):
@@ -100,8 +96,7 @@ def prepare(
     )
     _print_summary(made)
     if entry.apart_from:
-        near = f"for near ones: restrain data overlap {out} --benchmarks {entry.apart_from}"
-        typer.echo(f"{made.dropped_held_out} prompts were problems of {entry.apart_from} and are left out; {near}")
+        typer.echo(f"{made.dropped_held_out} prompts were problems of {entry.apart_from} and are left out")
 
 
 def _print_summary(made: Prepared) -> None:
@@ -173,68 +168,6 @@ def benchmarks(
 
 
 @data.command()
-def overlap(
-    prompts: Annotated[
-        Path, typer.Argument(metavar="PROMPTS", help="JSONL, JSON, CSV or Parquet, such as OUT of `data prepare`.")
-    ],
-    benchmarks: Annotated[str, typer.Option(help="Benchmarks, comma-separated: names, NAME=PATH or paths.")],
-    benchmark_dir: BenchmarkDir = None,
-    prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
-    n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
-    out: Annotated[
-        Path | None,
-        to_file("Also write every pair with its texts to this file (JSONL, Parquet), the most similar first."),
-    ] = None,
-) -> None:
-    """Count benchmark problems that share runs of words with a training prompt, by how much they share.
-
-    A problem's share is the part of its n-grams that the nearest prompt has.
-    Every problem is in one band: equal (the same words in the same order),
-    0.5-1, 0.3-0.5, 0-0.3, or none. A small share is often a usual turn of
-    phrase: read the pairs (--out) before you call a problem leaked.
-    """
-    if out and out.resolve() == prompts.resolve():
-        raise ConfigError(f"--out {out}: is the file of the prompts. Name another.")
-    loaded = [load_benchmark(word.strip(), benchmark_dir) for word in benchmarks.split(",") if word.strip()]
-    if not loaded:
-        raise ConfigError(f"--benchmarks {benchmarks!r}: give one or more names or paths, separated by commas.")
-    if len({entry.name for entry in loaded}) < len(loaded):
-        raise ConfigError(f"--benchmarks {benchmarks!r}: two have one name. Give each once, files as NAME=PATH.")
-    source = replace(OWN, name=str(prompts), prompt=prompt_column)
-    rows = ((entry.id, entry.problem) for entry in each_entry(source, str(prompts)))
-    tests = {entry.name: [(problem.id, problem.problem) for problem in entry.problems] for entry in loaded}
-    found = overlaps(rows, tests, n)
-    if out:
-        nearest_first = sorted(found, key=lambda pair: -pair.share)
-        write_rows(out, nearest_first)
-    wide_console().print(_band_table(found, tests, n))
-
-
-@data.command()
-def similar(
-    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL, JSON, CSV or Parquet.")],
-    out: Annotated[Path, to_file("File to write: every pair with its texts (JSONL, Parquet), the most similar first.")],
-    least: Annotated[
-        float, typer.Option(min=0.5, max=1.0, help="Least share of runs of three words that both prompts must have.")
-    ] = 0.8,
-    prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
-) -> None:
-    """Report pairs of prompts that share most of their words. Nothing is dropped: read them before you remove any.
-
-    Problems that differ only in a number are reported as a pair, although
-    both are worth keeping. Needs rensa, which the extra `similar` installs,
-    and which may miss a pair.
-    """
-    if out.resolve() == prompts.resolve():
-        raise ConfigError(f"--out {out}: is the file of the prompts. Name another.")
-    source = replace(OWN, name=str(prompts), prompt=prompt_column)
-    found = similar_prompts(lambda: ((each.id, each.problem) for each in each_entry(source, str(prompts))), least)
-    write_rows(out, found)
-    of = len({name for pair in found for name in (pair.id, pair.other_id)})
-    typer.echo(f"{len(found):,} pairs of {of:,} prompts share {least:.0%} or more of their runs of three words: {out}")
-
-
-@data.command()
 def merge_reference(
     shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="All shards of the pass.")],
     out: Annotated[Path, to_file("The merged reference file.")],
@@ -253,16 +186,3 @@ def subset_reference(
     """Make a reference file for fewer rollouts, without sampling again."""
     count = subset(load_reference(artifact), out, n)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
-
-
-def _band_table(found: Sequence[Overlap], tests: Mapping[str, Sequence[tuple[str, str]]], n: int) -> Table:
-    title = f"problems by the share of their runs of {n} words that one prompt has"
-    table = Table("benchmark", "problems", *map(str, Band), "none", title=title, title_justify="left")
-    for name, problems in tests.items():
-        of_this = {item.problem_id: item.band for item in found if item.benchmark == name}
-        without = [text for problem_id, text in problems if problem_id not in of_this]
-        short = sum(len(words(text)) < n for text in without)
-        none = f"{len(without)} ({short} shorter than {n} words)" if short else str(len(without))
-        bands = (str(list(of_this.values()).count(band)) for band in Band)
-        table.add_row(name, str(len(problems)), *bands, none)
-    return table

@@ -1,6 +1,7 @@
 """Makes a training file from a data set: reads and checks rows, separates prompts from gold, describes the result."""
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers.extract import last_boxes
-from restrain_openrlhf.data.contamination import words
 from restrain_openrlhf.data.gold import GoldAnswer, PromptOnly, write_separated
 from restrain_openrlhf.data.identity import Digests, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
@@ -23,6 +23,7 @@ from restrain_openrlhf.data.sources import Row, TrainingSet, column_of, each_row
 from restrain_openrlhf.errors import DataError
 
 MAX_NAMED = 5
+_WORD = re.compile(r"\\?[^\W\d_]+|\d+|[^\s\w$,.;:!?'\"()\[\]{}]")
 
 
 @dataclass(frozen=True)
@@ -173,12 +174,12 @@ class Columns:
         A prompt is held out if it is equal, word by word, to one of the problems `held_out`.
         """
         prompts, ids, answered, out = Digests(), Digests(), bytearray(), bytearray()
-        problems = {tuple(words(text)) for text in held_out}
+        problems = {_words(text) for text in held_out}
         for item in entries:
             prompts.add(item.problem)
             ids.add(item.id)
             answered.append(item.answer is not None)
-            out.append(bool(problems) and tuple(words(item.problem)) in problems)
+            out.append(bool(problems) and _words(item.problem) in problems)
         return cls(prompts, ids, np.array(answered, dtype=bool), np.array(out, dtype=bool))
 
 
@@ -296,6 +297,11 @@ def _gold(named: str, value: object) -> str | None:
         )
     text = "" if value is None else str(value)
     return (last_boxes(text) or text) if text.strip() else None
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """The lower-case words, numbers, LaTeX commands and operators of a text, without dollars and punctuation."""
+    return tuple(_WORD.findall(text.lower()))
 
 
 def _where(place: int) -> str:

@@ -71,28 +71,11 @@ def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
     assert done.returncode == 0, done.stderr
     assert rows_of(tmp_path / "t.jsonl") == [{"id": "1", "problem": "What is 4?"}]
     assert [row["answer"] for row in rows_of(tmp_path / "t.gold.jsonl")] == ["3"]
-    assert "1 prompts were problems of math500 and are left out; for near ones: restrain data overlap" in done.stdout
+    assert "1 prompts were problems of math500 and are left out" in done.stdout
     (tmp_path / "none").mkdir()
     message = refused(*words, "--benchmark-dir", tmp_path / "none")
     assert "math12k: its prompts must be compared with math500, which could not be read." in message
     assert "Name a folder that has a copy with --benchmark-dir." in message
-
-
-def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
-    text = "a b c d e f g h i j k l m n"
-    prompts = write_jsonl("p.jsonl", [{"id": "t", "problem": f"{text}!"}])
-    bench = write_jsonl("bench.jsonl", [{"id": "q", "problem": text, "answer": "1"}, {**OWN[0]}])
-    done = restrain("data", "overlap", prompts, "--benchmarks", bench, "--out", tmp_path / "o.jsonl")
-    assert done.returncode == 0, done.stderr
-    assert ["bench", "2", "1", "0", "0", "0", "1 (1 shorter than 13 words)"] in cells(done.stdout)
-    assert rows_of(tmp_path / "o.jsonl")[0]["problem_id"] == "q"
-    shown = restrain("data", "overlap", prompts, "--benchmarks", f"one={bench},two={bench}")
-    assert [row[:3] for row in cells(shown.stdout)][-2:] == [["one", "2", "1"], ["two", "2", "1"]]
-
-
-def cells(table):
-    """The cells of each row of a printed table."""
-    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if "│" in line]
 
 
 def test_prepare_says_which_copy_it_is(write_jsonl, tmp_path):
@@ -116,15 +99,10 @@ def test_prepare_says_which_copy_it_is(write_jsonl, tmp_path):
         ("p.jsonl.gz", "", (), "is not a .jsonl, .json, .csv or .parquet file"),
     ],
 )
-def test_prompts_that_cannot_be_compared_are_refused(tmp_path, write_jsonl, name, content, words, message):
+def test_prompts_that_cannot_be_read_are_refused(tmp_path, name, content, words, message):
     (tmp_path / name).write_text(content)
-    benchmark = write_jsonl("own.jsonl", OWN)
-    assert message in refused("data", "overlap", tmp_path / name, "--benchmarks", benchmark, *words)
-
-
-def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
-    own = write_jsonl("own.jsonl", OWN)
-    assert "two have one name" in refused("data", "overlap", own, "--benchmarks", f"{own},{own}")
+    given = ("--source", tmp_path / name, "--out", tmp_path / "t.jsonl")
+    assert message in refused("data", "prepare", "own", *given, *words)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +125,6 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
             "--supervised x.jsonl: is the input file",
         ),
         (("data", "prepare", "own", "--source", "x.jsonl", "--first", "0", "--out", "t.jsonl"), "--first"),
-        (("data", "overlap", "absent.jsonl", "--benchmarks", "absent.jsonl"), "no such file"),
-        (("data", "overlap", "absent.jsonl", "--benchmarks", " , "), "give one or more names or paths"),
-        (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--out", "x.jsonl"), "is the file of the prompts"),
-        (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--n", "0"), "--n"),
         (("regrade", "absent.jsonl"), "holds no evaluation"),
         (("analyze", "absent.jsonl", "--gold", "absent.jsonl"), "has no kept rollouts"),
         (("table", "absent"), "holds no evaluation"),
