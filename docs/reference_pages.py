@@ -4,7 +4,6 @@ Run `make pages` after a change of a key, an option or a preset; a test compares
 """
 
 import inspect
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,11 +52,10 @@ CHOICES = {"CommonSettings": "#methods", "AnswerKind": "#kinds-of-answers"}
 
 
 def pages() -> Mapping[str, str]:
-    """The text of each page, of the cluster file's schema and of the presets' hours, by its path below docs/."""
+    """The text of each page, and of the presets' hours, by its path below docs/."""
     return {
         f"../configs/{HOURS_FILE.name}": hours_file(),
         "reference/configuration.md": configuration_page(),
-        "reference/cluster.schema.json": json.dumps(Cluster.model_json_schema(), indent=2) + "\n",
         "reference/commands.md": commands_page(),
         "reference/one_gpu.md": one_gpu_page(),
         "reference/refused_flags.md": refused_flags_page(),
@@ -75,9 +73,8 @@ def configuration_page() -> str:
         "`extends` itself. `extends: PRESET` merges it over a preset, named as `restrain presets` lists it.\n",
         "## The scoring service\n\nFor `restrain serve --config FILE`.\n",
         table(ServiceConfig),
-        "## The cluster file\n\n`restrain k8s render --cluster FILE`, and its [JSON schema](cluster.schema.json). A "
-        "key that is null or empty leaves what the overlay has. Each is an option of the commands too: "
-        "`--storage-class`.\n",
+        "## The cluster file\n\n`restrain k8s render --cluster FILE`. A key that is null or empty leaves what "
+        "the overlay has. Each is an option of the commands too: `--storage-class`.\n",
         table(Cluster),
         "## Methods\n\nThe keys of the `method:` block. `name` chooses the method.\n",
     ]

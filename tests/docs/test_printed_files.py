@@ -20,8 +20,8 @@ from tests.reference.made import write_reference
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A part of a file stands in a whole one.
 WHOLE = "extends: one_gpu/24gb/qwen3-0.6b-base\n"
-# Files of other programs: Argo CD's, and Kustomize's, which tests/commands/k8s/test_cluster.py renders.
-OTHERS = ("resource.customizations", "apiVersion: kustomize")
+# Files of another program, Kustomize, which tests/commands/k8s/test_cluster.py renders.
+OTHERS = ("apiVersion: kustomize",)
 
 
 def blocks(language: str) -> list[tuple[str, str]]:

@@ -4,14 +4,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
-from pydantic.config import JsonDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from restrain_openrlhf.commands.k8s.patches import ANNOTATIONS, QUEUE, WORKERS, Patch, json_patch
+from restrain_openrlhf.commands.k8s.patches import Patch, json_patch
 from restrain_openrlhf.config.documents import read_yaml, typed
 from restrain_openrlhf.config.nodes import NodeShape
 from restrain_openrlhf.errors import ConfigError
@@ -19,11 +17,8 @@ from restrain_openrlhf.errors import ConfigError
 CLAIM = "PersistentVolumeClaim"
 STORAGE = "/spec/resources/requests/storage"
 MONITORS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
-QUEUES = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass")
-PRIORITY = "kueue.x-k8s.io/priority-class"
-DOWNLOADS = "prefetch|data|benchmarks"
-GPU_JOBS = "reference|evaluation|train|test-time"
-GPU, PRODUCT, HOSTNAME = "nvidia.com/gpu", "nvidia.com/gpu.product", "kubernetes.io/hostname"
+GPU_JOBS = ("reference", "evaluation", "train", "test-time")
+GPU, PRODUCT = "nvidia.com/gpu", "nvidia.com/gpu.product"
 PODS_PER_NODE = 4
 
 
@@ -37,12 +32,6 @@ class AccessMode(StrEnum):
 SIZE = r"^(\d*[1-9]\d*(\.\d+)?|\d+\.\d*[1-9]\d*)(Mi|Gi|Ti|M|G|T)$"
 NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 LABEL_VALUE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-
-
-def _each(pattern: str) -> JsonDict:
-    """The part of a JSON schema that gives each text of a list a form."""
-    return {"items": {"type": "string", "pattern": pattern}}
 
 
 class Cluster(BaseModel):
@@ -64,49 +53,26 @@ class Cluster(BaseModel):
     access_mode: AccessMode | None = Field(None, description="Access mode of the volumes.")
     models_size: str | None = Field(None, pattern=SIZE, description="Size of the models volume, such as 500Gi.")
     work_size: str | None = Field(None, pattern=SIZE, description="Size of the work volume, such as 2Ti.")
-    pull_secrets: list[str] = Field(
-        [], description="Secrets of the namespace for pulling images.", json_schema_extra=_each(NAME)
-    )
+    pull_secrets: list[str] = Field([], description="Secrets of the namespace for pulling images.")
     prometheus_release: str | None = Field(
         None,
         pattern=LABEL_VALUE,
         description="Label `release` that kube-prometheus-stack requires of monitors and rules.",
     )
     monitoring: bool | None = Field(None, description="Whether the cluster has prometheus-operator.")
-    queue: str | None = Field(
-        None,
-        pattern=NAME,
-        description="Your own LocalQueue for GPU jobs, instead of the queues of k8s/.",
-    )
-    topology: list[str] = Field(
-        [],
-        description="Node labels by which Kueue places workers near each other, the widest first.",
-        json_schema_extra=_each(LABEL_KEY),
-    )
-    deny_egress: list[str] = Field(
-        [], description="Address ranges that downloads may not reach, in addition to private ones."
-    )
-    dns: list[str] = Field([], description="Addresses of DNS servers that are not pods, in addition to the usual two.")
     components: list[str] = Field(
         [], description="Components (folders of k8s/components) to add, such as runtime-class."
     )
 
-    @field_validator("pull_secrets", "topology")
+    @field_validator("pull_secrets")
     @classmethod
-    def _have_their_form(cls, words: list[str], info: ValidationInfo) -> list[str]:
-        pattern, needed = {
-            "pull_secrets": (NAME, "the name of a secret, which has lower-case letters, digits, dashes and dots"),
-            "topology": (LABEL_KEY, "the key of a node's label, such as topology.kubernetes.io/zone"),
-        }[str(info.field_name)]
+    def _have_their_form(cls, words: list[str]) -> list[str]:
         for word in words:
-            if not re.search(pattern, word):
-                raise ValueError(f"{word!r} is not {needed}")
+            if not re.search(NAME, word):
+                raise ValueError(
+                    f"{word!r} is not the name of a secret, which has lower-case letters, digits, dashes and dots"
+                )
         return words
-
-    @field_validator("deny_egress", "dns")
-    @classmethod
-    def _are_ranges(cls, words: list[str]) -> list[str]:
-        return [str(ip_network(word)) for word in words]
 
     def over(self, file: Path | None) -> "Cluster":
         """The settings of a cluster file, overridden by those that are set here."""
@@ -122,33 +88,16 @@ class Cluster(BaseModel):
             ({"kind": CLAIM, "name": "work"}, STORAGE, self.work_size),
             ({"kind": "ServiceAccount"}, "/imagePullSecrets", [{"name": each} for each in self.pull_secrets]),
             ({"kind": "|".join(MONITORS)}, "/metadata/labels/release", self.prometheus_release),
-            ({"kind": "RayJob|Job", "name": GPU_JOBS}, _key("/metadata/labels", QUEUE), self.queue),
-            *self._near_each_other(),
-            *(({"kind": "NetworkPolicy", "name": DOWNLOADS}, *_exception(each)) for each in self.deny_egress),
-            *(({"kind": "NetworkPolicy", "name": "dns"}, "/spec/egress/0/to/-", _block(each)) for each in self.dns),
         )
         return [json_patch(target, (path, value), op="add") for target, path, value in changes if value]
-
-    def _near_each_other(self) -> list[tuple[dict[str, str], str, object]]:
-        """Patches that say how near each other the nodes of a run must be."""
-        # Prefer pods near each other by the narrowest label above the single host, if there is one.
-        narrow = [label for label in self.topology if label != HOSTNAME] or self.topology
-        near = _key(f"{WORKERS}/template{ANNOTATIONS}", "kueue.x-k8s.io/podset-preferred-topology")
-        return [
-            ({"kind": "Topology"}, "/spec/levels", [{"nodeLabel": label} for label in self.topology]),
-            ({"kind": "RayJob"}, near, narrow[-1] if narrow else None),
-        ]
 
     def fitted(self, objects: Iterable[dict[str, Any]], shape: NodeShape) -> list[dict[str, Any]]:
         """The objects with quotas for `max_nodes` nodes, and GPUs of `gpu_product`.
 
-        Kinds that the cluster lacks, or has its own of, are left out.
+        Kinds that the cluster lacks are left out.
         """
-        left_out = (*(QUEUES if self.queue else ()), *(MONITORS if self.monitoring is False else ()))
-        kept = [each for each in objects if each["kind"] not in left_out]
+        kept = [each for each in objects if self.monitoring is not False or each["kind"] not in MONITORS]
         for each in kept:
-            if self.queue:
-                each["metadata"].get("labels", {}).pop(PRIORITY, None)
             if self.gpu_product and (pod := _gpu_pod(each)) is not None:
                 # The labels that an overlay asks for stay.
                 pod["nodeSelector"] = {**pod.get("nodeSelector", {}), PRODUCT: self.gpu_product}
@@ -176,11 +125,10 @@ class Cluster(BaseModel):
         Raises ConfigError for a component that the tree does not have.
         """
         known = sorted(path.parent.name for path in (tree / "components").glob("*/kustomization.yaml"))
-        added = [*self.components, *(["topology"] if self.topology else [])]
-        for name in added:
+        for name in self.components:
             if name not in known:
                 raise ConfigError(f"components: {name!r} is unknown. Choose one of {', '.join(known)}.")
-        return [tree / "components" / name for name in dict.fromkeys(added)]
+        return [tree / "components" / name for name in dict.fromkeys(self.components)]
 
 
 def _gpu_pod(each: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -188,21 +136,8 @@ def _gpu_pod(each: Mapping[str, Any]) -> dict[str, Any] | None:
     if each["kind"] == "RayJob":
         pod: dict[str, Any] = each["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]
         return pod
-    has_gpus = each["kind"] == "Job" and each["metadata"]["name"] in GPU_JOBS.split("|")
+    has_gpus = each["kind"] == "Job" and each["metadata"]["name"] in GPU_JOBS
     return each["spec"]["template"]["spec"] if has_gpus else None
-
-
-def _key(path: str, key: str) -> str:
-    return f"{path}/{key.replace('/', '~1')}"
-
-
-def _block(text: str) -> dict[str, Any]:
-    return {"ipBlock": {"cidr": text}}
-
-
-def _exception(text: str) -> tuple[str, str]:
-    """Path and value of an exception in a download policy, whose first block is for IPv4 and whose second for IPv6."""
-    return f"/spec/egress/0/to/{int(isinstance(ip_network(text), IPv6Network))}/ipBlock/except/-", text
 
 
 def _resize(each: dict[str, Any], nodes: int, gpus: int) -> None:

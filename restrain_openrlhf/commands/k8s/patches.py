@@ -14,7 +14,6 @@ from restrain_openrlhf.data.sources import TRAINING_SETS
 Change = tuple[str, object]
 Patch = dict[str, Any]
 WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
-ANNOTATIONS = "/metadata/annotations"
 ARGS = "/spec/template/spec/containers/0/args"
 PASS = "restrain-pass"
 QUEUE = "kueue.x-k8s.io/queue-name"

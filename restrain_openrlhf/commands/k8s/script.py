@@ -1,9 +1,8 @@
-"""Writes what was rendered into a folder: a file per step, with `run.sh` to apply them or as waves of Argo CD."""
+"""Writes what was rendered into a folder: a file per step, and `run.sh` to apply them."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 
 import yaml
@@ -19,8 +18,6 @@ SCRIPT = Path(__file__).with_name("run.sh")
 OPERATORS = {"RayJob": "rayjobs", "PodMonitor": "podmonitors"}
 # The annotation with the digest of a step, by which run.sh sees whether the step has changed.
 DIGEST = "restrain-digest"
-# Argo CD applies a wave once all objects of earlier waves are healthy. A Job is healthy once it is complete.
-WAVE = "argocd.argoproj.io/sync-wave"
 PLATFORM = "configmap/runtime-environment"
 
 
@@ -38,31 +35,6 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
     script = folder / "run.sh"
     write_whole(script, SCRIPT.read_text(encoding="utf-8") + text)
     script.chmod(0o755)
-
-
-def write_waves(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
-    """Write a numbered file for each step into a new folder; Argo CD applies a step once the one before is complete.
-
-    Jobs are kept after they have ended, because Argo CD would make and run a deleted job again. The premise step fails
-    on a warning. An object of two steps is written with the first one. Raises ConfigError if the folder is not empty.
-    """
-    _make(folder)
-    first = {_resource(each): stage for stage in reversed(tuple(manifests)) for each in manifests[stage]}
-    waves = {
-        stage: [_in_wave(each, stage, wave) for each in objects if first[_resource(each)] is stage]
-        for wave, (stage, objects) in enumerate(manifests.items())
-    }
-    _write_files(waves, folder)
-
-
-def _in_wave(each: Manifest, stage: Stage, wave: int) -> Manifest:
-    changed = deepcopy(each)
-    changed["metadata"].setdefault("annotations", {})[WAVE] = str(wave)
-    if each["kind"] == "Job":
-        changed["spec"].pop("ttlSecondsAfterFinished", None)
-        if stage is Stage.PREMISE:
-            changed["spec"]["template"]["spec"]["containers"][0]["args"].append("--strict")
-    return changed
 
 
 def _make(folder: Path) -> None:

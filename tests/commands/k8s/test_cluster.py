@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from restrain_openrlhf.commands.k8s.patches import data_words
-from tests.commands.k8s import rules_jobs, rules_pods, rules_service
+from tests.commands.k8s import rules_jobs, rules_pods
 from tests.commands.k8s.experiments import IMAGE, render, rendered
 from tests.commands.k8s.manifests import needs_kustomize, of_kind, pods, runs
 from tests.commands.k8s.rules_names import unresolved
@@ -47,20 +47,6 @@ def test_a_volume_of_one_node_is_enough_for_one_node_alone(tmp_path):
 
 
 @pytest.mark.host
-def test_downloads_do_not_reach_what_is_closed():
-    words = ("--deny-egress", "34.118.224.0/20", "--deny-egress", "2001:db8::1")
-    objects = rendered(*words, overlay=ONE_NODE)
-    policies = [each for each in of_kind(objects, "NetworkPolicy") if each["spec"].get("egress", [{}])[0].get("to")]
-    found = {}
-    for each in policies:
-        blocks = [peer["ipBlock"] for peer in each["spec"]["egress"][0]["to"] if "except" in peer.get("ipBlock", {})]
-        if blocks:
-            found[step_of(each)] = [block["except"][-1] for block in blocks]
-    assert found == {name: ["34.118.224.0/20", "2001:db8::1/128"] for name in ("prefetch", "data", "benchmarks")}
-    assert list(rules_service.default_deny(objects)) == []
-
-
-@pytest.mark.host
 def test_the_overlay_that_the_page_prints_keeps_its_labels_beside_the_gpu_type(tmp_path):
     page = (ROOT / "docs" / "operations" / "kubernetes.md").read_text(encoding="utf-8")
     (own,) = (each for each in fenced(page, "yaml") if "kind: Kustomization" in each)
@@ -84,7 +70,6 @@ def test_the_overlay_that_the_page_prints_keeps_its_labels_beside_the_gpu_type(t
 @pytest.mark.host
 def test_what_no_cluster_takes_is_refused(tmp_path):
     out = tmp_path / "made"
-    assert "'localhost' does not appear to be" in refused("--deny-egress", "localhost", out=out)
     assert "'runtime' is unknown. Choose one of images" in refused("--components", "runtime", out=out)
 
 
