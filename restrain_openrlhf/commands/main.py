@@ -29,7 +29,7 @@ from restrain_openrlhf.commands.gpu_check.command import gpu_check
 from restrain_openrlhf.commands.integrate.command import integrate
 from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
-from restrain_openrlhf.commands.publish.command import publish
+from restrain_openrlhf.commands.publish import publish
 from restrain_openrlhf.commands.reference import reference
 from restrain_openrlhf.commands.score import score
 from restrain_openrlhf.commands.serve import agent_path, serve

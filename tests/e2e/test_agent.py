@@ -70,16 +70,15 @@ def logged(output: str, name: str) -> list[float]:
     return [float(value) for value in re.findall(rf"lobal step \d+: .*'{name}': ([-\d.e]+)", output)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "flags", "voters"),
     [
         ("{name: ttrl, votes: 12, train_on: 8}", {}, 12),
-        pytest.param(
+        (
             "{name: restrain, kappa: 2, prompt_weight: online}",
             {"train.async_enable": True, "algo.advantage.is_correction_level": "token"},
             N,
-            marks=pytest.mark.long,
-            id="async",
         ),
     ],
 )

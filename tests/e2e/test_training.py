@@ -20,9 +20,9 @@ TWO_STEPS = "openrlhf.data.max_samples=16"
 
 def test_restrain_trains_for_the_steps_it_was_planned_for(pair: Pair):
     rows = pair.whole.rows()
-    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
-    assert [row["actor_lr"] for row in rows] == pytest.approx([8e-5, 6e-5, 4e-5, 2e-5, 0.0])
-    assert [row["votes"]["voters"] for row in rows] == [64] * 5
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert [row["actor_lr"] for row in rows] == pytest.approx([2e-4 / 3, 1e-4 / 3, 0.0])
+    assert [row["votes"]["voters"] for row in rows] == [64] * 3
     assert all(row["restrain/advantage_pos"] > 0 > row["restrain/advantage_neg"] for row in rows)
     assert all(0 < row["votes"]["prompt_weight_mean"] < 1 for row in rows), "weighed by the reference's votes"
 
@@ -30,7 +30,7 @@ def test_restrain_trains_for_the_steps_it_was_planned_for(pair: Pair):
 def test_vllm_has_the_policys_weights_at_every_step(pair: Pair):
     """By its log-probabilities: about 1 % apart in bf16. With a stale output head it was 5 % after six steps."""
     gaps = [row["restrain/logprob_gap_relative"] for row in pair.resumed.rows()]
-    assert len(gaps) == 5
+    assert len(gaps) == 3
     assert max(gaps) < 0.03
 
 
@@ -49,7 +49,7 @@ def test_every_row_has_the_times_of_all_phases_and_the_speed(pair: Pair):
 def test_evaluations_on_held_out_gold_are_kept_the_base_models_first(pair: Pair):
     for job in (pair.whole, pair.resumed):
         rows = [json.loads(line) for line in (job.run_dir / "evaluations.jsonl").read_text().splitlines()]
-        assert [row["step"] for row in rows] == [0, 3]
+        assert [row["step"] for row in rows] == [0, 2]
         assert all(0 < row["eval_default_pass1"] <= 1 for row in rows)
 
 
@@ -79,7 +79,7 @@ def test_the_labels_of_a_run_against_gold_by_a_count_of_its_own(pair: Pair, tmp_
             right = (rollout.answer or "").isdigit() and int(rollout.answer) == gold
             agrees += abs(net) > 1e-9 and (net > 0) == right
     total = json.loads(done.stdout)["total"]
-    assert (total["groups"], total["label_accuracy"]) == (15, pytest.approx(labels / 15))
+    assert (total["groups"], total["label_accuracy"]) == (9, pytest.approx(labels / 9))
     assert (total["signals"], total["reward_accuracy"]) == (pushed, pytest.approx(agrees / pushed))
 
 
@@ -121,6 +121,7 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     assert (tmp_path / "model" / "config.json").exists()
 
 
+@pytest.mark.long
 def test_the_asynchronous_trainer_takes_corrected_steps(job):
     """Through the other trainer of the host. Twelve prompts, batches of eight: the last one is filled."""
     skip_without(3)

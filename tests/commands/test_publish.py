@@ -13,10 +13,9 @@ pytest.importorskip("transformers", reason="needs the training stack: make insta
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.answers import MATHEMATICS  # noqa: E402
-from restrain_openrlhf.commands.publish.private import cleaned, without_paths  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from tests.command_line import refused, restrain  # noqa: E402
-from tests.commands.publish.made_up import DIGEST, base_model, evaluation, prepared_prompts, training_run  # noqa: E402
+from tests.commands.published_run import DIGEST, base_model, evaluation, prepared_prompts, training_run  # noqa: E402
 
 
 @pytest.fixture
@@ -95,22 +94,17 @@ def test_the_cards_example_generates_a_response(run, capsys, monkeypatch):
     assert capsys.readouterr().out.strip()
 
 
-def test_the_packages_own_model_has_the_packages_licence(tmp_path):
-    front, _ = published(training_run(tmp_path / "run", ADDITION.model, tmp_path / "gone.jsonl"))
-    assert front["license"] == "apache-2.0"
-
-
 def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it(run):
     front, text = published(run)
     assert "math" in front["tags"]
-    assert f"| kind of answer, with its version | {MATHEMATICS.identity} |" in text
+    assert f"| kind of answer, with its version | math {MATHEMATICS.whole_version} |" in text
     resolved = json.loads((run / "run.json").read_text())
     own = {"name": "judge", "url": "http://judge.internal/equal", "send": ["rubric"], "cache": "/opt/venv/verdicts"}
     (run / "run.json").write_text(json.dumps({**resolved, "answers": own}))
     front, text = published(run)
     assert ("judge" in front["tags"], "math" in front["tags"]) == (True, False)
-    assert "send=['rubric'] url='(an address)' |" in text
-    assert "| kind of answer, with its version | judge 1" in text
+    assert "| kind of answer, with its version | judge " in text
+    assert json.loads((run / "hub" / "restrain.json").read_text())["answers"]["send"] == ["rubric"]
     assert ".internal" not in text + (run / "hub" / "restrain.json").read_text()
 
 
@@ -170,26 +164,6 @@ def test_a_secret_of_the_environment_stops_it(run, monkeypatch):
     assert "hf_abcdefgh" not in message
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("/home/me/data/train.jsonl", "train.jsonl"),
-        ("~/data/train.jsonl", "train.jsonl"),
-        ("data/train.jsonl", "train.jsonl"),
-        ("runs/a/b", "b"),
-        ("../model", "model"),
-        ("Qwen/Qwen3-4B-Base", "Qwen/Qwen3-4B-Base"),
-        ("http://me:word@host:80/x", "(an address)"),
-        ("Question: {}\nAnswer </s> \\frac{1}{2}/x", "Question: {}\nAnswer </s> \\frac{1}{2}/x"),
-        ("see /home/me/notes and answer: {}", "see notes and answer: {}"),
-        ("1e-4", "1e-4"),
-    ],
-)
-def test_paths_and_addresses_are_reduced_and_other_texts_are_not(text, left):
-    assert without_paths(text) == left
-    assert cleaned({"a": [text, 3]}) == {"a": [left, 3]}
-
-
 def test_what_is_not_known_is_said(tmp_path):
     base = base_model(tmp_path / "base", card=None, licence=None)
     run = training_run(tmp_path / "run", base, tmp_path / "gone.jsonl")
@@ -197,7 +171,6 @@ def test_what_is_not_known_is_said(tmp_path):
     assert "base_model" not in front
     assert "datasets" not in front
     assert front["license"] == "unknown"
-    assert "| licence | unknown: check the base |" in text
     assert "| prompts | gone.jsonl |" in text
     assert "digest" not in text
     assert "No evaluation of this model was published with it." in text
@@ -236,10 +209,10 @@ def test_it_can_be_written_again_but_not_over_something_else(run, tmp_path):
 
 def test_bad_input_is_refused(run, tmp_path):
     assert "holds no run" in refused("publish", tmp_path)
-    assert "is not an id on the hub" in refused("publish", run, "--base-model", "a/b/c")
-    assert "is not a valid model name on the hub" in refused("publish", run, "--name", "mine")
+    assert "is not a name on the hub" in refused("publish", run, "--base-model", "a/b/c")
+    assert "is not a name on the hub" in refused("publish", run, "--name", "mine")
     base = tmp_path / "of-base"
-    assert "evaluates another model" in refused("publish", run, "--evaluation", base)
+    assert "was evaluated with another model" in refused("publish", run, "--evaluation", base)
     (run / "model" / "model.safetensors").unlink()
     assert "holds no weights" in refused("publish", run)
     (run / "completed.json").unlink()
