@@ -77,8 +77,10 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gp
 	@command -v g++ >/dev/null || { echo "A C++ compiler is needed (Debian: g++)."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(MAKE) --no-print-directory install-$(STACK)
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(PIP) --no-deps --editable .
 	$(BIN)/python tools/lock.py check $(STACK)
+	@test $(STACK) != cpu || echo "Compiling DeepSpeed's kernels: two to three minutes the first time."
+	test $(STACK) != cpu || $(BIN)/python -m restrain_openrlhf.machine.extension_lock
 	touch $@
 
 $(DOCS_VENV)/.installed: requirements/docs.txt requirements/serve.txt

@@ -19,7 +19,7 @@ from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import HostError, RestrainError
 from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch, find_nvcc, why_not_compiled
 from restrain_openrlhf.machine.devices import detect, gpus
-from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension
+from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension, why_not_by_torch
 from restrain_openrlhf.machine.host_releases import Way, check_version, installed, version_of
 
 # Our own requirement. Those of OpenRLHF are in the table of its releases.
@@ -199,7 +199,8 @@ def _shared_memory() -> Finding:
 
 def _attention() -> Finding:
     if not has_extension():
-        advice = "`make install-flash` adds flash_attention_2 and packing."
+        advice = why_not_by_torch() or "ds.attn_implementation torch_flash_attention packs by torch's own kernel"
+        advice += ". `make install-flash` adds flash_attention_2 and packing."
         return Finding("attention", "sdpa: flash-attn is not installed", True, advice)
     try:
         # torch loads the libraries to which the extension is linked.

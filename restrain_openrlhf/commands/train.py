@@ -56,7 +56,7 @@ def show(
     """Print the whole method and the exact OpenRLHF command, or, with --memory, its GPU memory. Starts nothing."""
     from restrain_openrlhf.config.checks import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import host_flags, is_installed, parse, to_arguments  # noqa: PLC0415
-    from restrain_openrlhf.config.this_machine import on_this_machine  # noqa: PLC0415
+    from restrain_openrlhf.config.this_machine import on_this_machine, why_unsupported  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.machine.host_releases import check_version  # noqa: PLC0415
 
@@ -72,6 +72,8 @@ def show(
         typer.echo(_memory(flags, gpu_memory, model_config))
     else:
         _print_command(resolved, words)
+    if reason := why_unsupported(detect(), flags):
+        typer.echo(f"This machine cannot run it: {reason}", err=True)
 
 
 def _print_command(config: RunConfig, words: list[str]) -> None:

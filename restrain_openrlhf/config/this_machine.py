@@ -40,14 +40,18 @@ def refuse_here(config: HookConfig, flags: Flags) -> None:
 
 def refuse_unsupported(device: Device, flags: Flags) -> None:
     """Raises ConfigError for flags that this accelerator or the installed DeepSpeed do not support."""
-    if reason := why_gradients_are_lost(flags["train.dynamic_batch_enable"], flags["ds.zero_stage"]):
+    if reason := why_unsupported(device, flags):
         raise ConfigError(reason)
-    for each in device.unsupported:
-        if each.asked(flags):
-            what = "set" if flags[each.flag] is True else repr(flags[each.flag])
-            raise ConfigError(
-                f"{each.flag} is {what}, which this {device.name} stack does not support: {each.reason}. Remove it."
-            )
+
+
+def why_unsupported(device: Device, flags: Flags) -> str | None:
+    """Why a run with these flags cannot be started on this machine, with the remedy; None if it can."""
+    if reason := why_gradients_are_lost(flags["train.dynamic_batch_enable"], flags["ds.zero_stage"]):
+        return reason
+    for each in (each for each in device.unsupported if each.asked(flags)):
+        what = "set" if flags[each.flag] is True else repr(flags[each.flag])
+        return f"{each.flag} is {what}, which this {device.name} stack does not support: {each.reason}. Remove it."
+    return None
 
 
 def visible_memory() -> int | None:

@@ -7,7 +7,13 @@ from typing import Any
 from restrain_openrlhf.machine.cuda_toolkit import why_not_compiled
 from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
-from restrain_openrlhf.machine.flash_attention import ATTENTION, has_extension, provide_flash_attention, unsupported
+from restrain_openrlhf.machine.flash_attention import (
+    ATTENTION,
+    by_torch,
+    has_extension,
+    provide_flash_attention,
+    unsupported,
+)
 from restrain_openrlhf.machine.patching import Wrapping, expect
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
@@ -38,6 +44,7 @@ def cuda() -> Device:
         host_flags={} if flash else {"ds.attn_implementation": "sdpa"},
         unsupported=(
             BACKEND_OF_COLOCATED,
+            *by_torch(),
             *(() if flash else unsupported("which is not installed; `make install-flash` builds it")),
         ),
     )

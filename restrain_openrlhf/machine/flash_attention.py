@@ -15,12 +15,15 @@ from typing import Any, NoReturn
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.device import Unsupported
+from restrain_openrlhf.machine.host_releases import version_of
 from restrain_openrlhf.machine.patching import Wrapping, load
 
 # The compiled part of flash-attn, without which flash_attn cannot be imported.
 EXTENSION = "flash_attn_2_cuda"
 BY_TORCH = "torch_flash_attention"
 BY_TORCH_IN_TRANSFORMERS = "torch_varlen"
+# The first torch whose varlen_attn has `enable_gqa`: query heads that share key heads, as in all models of the presets.
+FIRST_TORCH = (2, 13)
 # torch's window size for causal attention over the whole sequence.
 CAUSAL = (-1, 0)
 
@@ -53,6 +56,20 @@ def unsupported(reason: str) -> tuple[Unsupported, ...]:
             when=lambda flags: bool(flags["ds.ring_attn_size"] > 1),
         ),
     )
+
+
+def by_torch() -> tuple[Unsupported, ...]:
+    """The flag that needs torch's own kernel, if the installed torch is older than the kernel's shared key heads."""
+    reason = why_not_by_torch()
+    return () if reason is None else (Unsupported("ds.attn_implementation", reason, value=BY_TORCH),)
+
+
+def why_not_by_torch() -> str | None:
+    """Why torch's own kernel cannot be used with the installed torch; None if it can, or if there is no torch."""
+    found = version_of("torch")
+    if found is None or tuple(map(int, found.split(".")[:2])) >= FIRST_TORCH:
+        return None
+    return f"torch's kernel lets query heads share key heads from torch 2.13 on, and torch {found} is installed"
 
 
 def _packs_by_torch(flags: Mapping[str, Any]) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.config.this_machine import refuse_unsupported
+from restrain_openrlhf.config.this_machine import refuse_unsupported, why_unsupported
 from restrain_openrlhf.errors import ConfigError, HostError
-from restrain_openrlhf.machine import cuda, cuda_toolkit
+from restrain_openrlhf.machine import cuda, cuda_toolkit, flash_attention
 from restrain_openrlhf.machine.flash_attention import BY_TORCH
 from tests.conftest import ROOT
 
@@ -100,6 +100,20 @@ def test_torchs_own_kernel_packs_without_flash_attention(machine, extension):
     refuse_unsupported(cuda.cuda(), {**FLAGS, **packed})
     with pytest.raises(ConfigError, match=r"ring attention needs flash-attn"):
         refuse_unsupported(cuda.cuda(), {**FLAGS, **packed, "ds.ring_attn_size": 2})
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0", "3.0.0"])
+@pytest.mark.parametrize("built", [True, False])
+def test_torchs_own_kernel_is_refused_where_torch_is_older_than_its_shared_key_heads(
+    version, built, machine, extension, monkeypatch
+):
+    """torch 2.11 and 2.12 have varlen_attn without enable_gqa, so the first step would end in a TypeError."""
+    extension(built)
+    monkeypatch.setattr(flash_attention, "version_of", {"torch": version}.get)
+    flags = {**FLAGS, "ds.attn_implementation": BY_TORCH}
+    refused = version.startswith("2.1") and not version.startswith("2.13")
+    assert (f"and torch {version} is installed" in (why_unsupported(cuda.cuda(), flags) or "")) is refused
+    refuse_unsupported(cuda.cuda(), FLAGS)
 
 
 def test_another_attention_that_a_user_names_is_left_to_the_host(machine, extension):

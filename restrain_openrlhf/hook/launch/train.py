@@ -16,6 +16,7 @@ from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.extension_lock import first_build
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
@@ -53,7 +54,7 @@ def train(
         folder.claim(config, flags)
         if not folder.completed.exists():
             total = total_steps(config, prompts)
-            on_phase("starting Ray and vLLM")
+            on_phase(f"starting Ray and vLLM{first_build()}")
             _train(config, words, lock, lambda row: on_step(row, total), should_stop)
     finally:
         os.close(lock)

@@ -13,7 +13,7 @@ from restrain_openrlhf.machine.cpu.host import PATCHES
 from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.machine.devices import is_cuda_stack
 from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
-from restrain_openrlhf.machine.flash_attention import ATTENTION, provide_flash_attention, unsupported
+from restrain_openrlhf.machine.flash_attention import ATTENTION, by_torch, provide_flash_attention, unsupported
 from restrain_openrlhf.machine.patching import expect
 
 ENVIRONMENT = {
@@ -70,6 +70,7 @@ DEVICE = Device(
             "vllm.sync_with_ray",
             "without CUDA, weights go to vLLM over TCP (restrain_openrlhf/machine/cpu/weight_sync.py)",
         ),
+        *by_torch(),
         *unsupported("which needs CUDA"),
     ),
     has_gpus=False,
