@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from restrain_openrlhf.answers import AnswerKind
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.protocol import PAPER
@@ -66,9 +65,9 @@ class Adaptation:
 
     @property
     def kind(self) -> AnswerKind | None:
-        """The kind of answer that was asked for, else the benchmark's own; None if the configuration decides."""
+        """The kind that was asked for, else mathematics for a benchmark; None if the configuration decides."""
         if self.answers is None and self.problems.is_benchmark:
-            return BENCHMARKS[self.problems.word].kind
+            return MATHEMATICS
         return self.answers
 
     @property

@@ -1,4 +1,4 @@
-"""Blocks of a configuration besides the method: `engine:`, `rollouts:`, `evaluation:` and `agent:`."""
+"""Blocks of a configuration besides the method: `engine:`, `rollouts:` and `agent:`."""
 
 import hashlib
 from pathlib import Path
@@ -63,15 +63,6 @@ class KeepRollouts(BaseModel):
         if value in ("all", "none") or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
             return value
         raise ValueError("give a number of groups (1 or more), all, or none")
-
-
-class EvaluationDraws(BaseModel):
-    """How an OpenRLHF without our entry point samples evaluations, which is the only way to recognise them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    temperature: Annotated[float, Field(ge=0, strict=True)] = Field(description="OpenRLHF's eval.temperature.")
-    n: Count = Field(description="OpenRLHF's eval.n_samples_per_prompt.")
 
 
 class Agent(BaseModel):

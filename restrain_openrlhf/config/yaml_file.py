@@ -14,7 +14,6 @@ from restrain_openrlhf.config.blocks import (
     Agent,
     Count,
     EngineLimits,
-    EvaluationDraws,
     KeepRollouts,
 )
 from restrain_openrlhf.config.documents import blocks, override, read_yaml, typed
@@ -90,13 +89,6 @@ class HookConfig(BaseModel):
     )
     service: Annotated[str | None, Key.AGENT, Key.CHANGEABLE] = Field(
         default=None, description="Address of a service that scores the groups; null: the rollout actors score them."
-    )
-    evaluation: Annotated[EvaluationDraws | None, Key.AGENT] = Field(
-        default=None,
-        description=(
-            "Only for the agent without the hook: how evaluation draws, so that its rows are graded; null: labels are "
-            "never read."
-        ),
     )
     logprob_gap_limit: Annotated[Annotated[float, Field(gt=0)] | None, Key.CHANGEABLE] = Field(
         default=LOGPROB_GAP_LIMIT,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.data import problems as row_schemas
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import AnyRow, write_rows
@@ -31,7 +31,6 @@ class Benchmark:
     sizes: tuple[int, ...] = ()
     schemas: tuple[RowSchema, ...] = (row_schemas.WORDED,)
     note: str = ""
-    kind: AnswerKind = MATHEMATICS
 
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -82,55 +81,11 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             (row_schemas.S1K, row_schemas.ANSWERED),
             "which 893 rows the paper has is not published; no theorems, and a gold that can be checked",
         ),
-        Benchmark(
-            "mmlu_pro",
-            "MMLU-Pro",
-            HubSet("TIGER-Lab/MMLU-Pro", split="test", licence="mit"),
-            (12_032,),
-            (row_schemas.MMLU_PRO,),
-            kind=parse_kind({"name": "choice"}),
-        ),
-        Benchmark(
-            "triviaqa",
-            "TriviaQA",
-            HubSet("mandarjoshi/trivia_qa", config="rc.nocontext", split="validation"),
-            (),
-            (row_schemas.TRIVIA,),
-            "without the documents",
-            kind=parse_kind({"name": "text"}),
-        ),
-        Benchmark(
-            "squad",
-            "SQuAD",
-            HubSet("rajpurkar/squad", split="validation", licence="cc-by-sa-4.0"),
-            (10_570,),
-            (row_schemas.SQUAD,),
-            kind=parse_kind({"name": "text"}),
-        ),
-        Benchmark(
-            "humaneval",
-            "HumanEval",
-            HubSet("openai/openai_humaneval", split="test", licence="mit"),
-            (164,),
-            (row_schemas.HUMANEVAL,),
-            kind=parse_kind({"name": "code"}),
-        ),
-        Benchmark(
-            "mbpp",
-            "MBPP",
-            HubSet("google-research-datasets/mbpp", config="full", split="test", licence="cc-by-4.0"),
-            (500,),
-            (row_schemas.MBPP,),
-            "the prompt shows the tests",
-            kind=parse_kind({"name": "code"}),
-        ),
     )
 }
 # In the order of the paper's tables, without amc83, which is that of the TTRL line, and s1k, whose rows in the paper
 # are unknown.
-PAPER_BENCHMARKS = tuple(
-    name for name, entry in BENCHMARKS.items() if entry.kind == MATHEMATICS and name not in ("amc83", "s1k")
-)
+PAPER_BENCHMARKS = tuple(name for name in BENCHMARKS if name not in ("amc83", "s1k"))
 # Names for several benchmarks in `restrain eval --benchmarks`: those of the paper's Tables 1 and 3.
 SUITES: Mapping[str, tuple[str, ...]] = {
     "table1": ("math500", "aime25", "olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond"),
@@ -153,7 +108,7 @@ class LoadedBenchmark:
 def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | None = None) -> LoadedBenchmark:
     """Load a benchmark by its name (from a copy in `folder`, else from the hub), by `NAME=PATH`, or by `PATH`.
 
-    Answers are of the kind `asked`, or else of the benchmark's own kind, which for a file is mathematics.
+    Answers are of the kind `asked`, or else mathematics.
 
     Raises DataError for an unknown name, a set that cannot be loaded, a wrong row, a repeated id, and an empty set.
     """
@@ -164,7 +119,7 @@ def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | No
             f"{', '.join(BENCHMARKS)}; for a file of your own give its path or NAME=PATH."
         )
     known = BENCHMARKS.get(name)
-    kind = asked or (known.kind if known else MATHEMATICS)
+    kind = asked or MATHEMATICS
     schemas = known.schemas if known else (row_schemas.WORDED,) if kind == MATHEMATICS else (row_schemas.PLAIN,)
     place = _file_of(path) if path else _in_folder(name, folder)
     source = str(known.hub) if known and place == HUB else str(place)

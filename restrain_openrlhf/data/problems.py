@@ -1,7 +1,5 @@
 """Makes a benchmark's problems from the rows of its data set, worded as in Qwen2.5-Math's evaluation."""
 
-import ast
-import builtins
 import hashlib
 import json
 import math
@@ -263,60 +261,6 @@ def _letter(answer: object) -> str:
     raise DataError(f"`answer` is {answer!r}; it must be a choice's place, 0 to 3, or its letter")
 
 
-def mmlu_pro(row: Row, place: int) -> Problem:
-    """MMLU-Pro, with up to ten options listed after the question. `answer` is the letter of the right one."""
-    return Problem(
-        id=str(row.get("question_id") or place),
-        problem=with_options(_text(row), row),
-        answer=str(row["answer"]),
-        row={"options": parse_cell(row["options"])},
-    )
-
-
-def trivia(row: Row, place: int) -> Problem:
-    """TriviaQA. `answer` has a value, and aliases that are right as well."""
-    answer = row["answer"]
-    if not isinstance(answer, dict) or not answer.get("value"):
-        raise DataError(f"`answer` is {answer!r}; it must have `value` and `aliases`")
-    aliases = list(answer.get("aliases") or [])
-    return Problem(
-        id=str(row.get("question_id") or place), problem=_text(row), answer=answer["value"], row={"aliases": aliases}
-    )
-
-
-def squad(row: Row, place: int) -> Problem:
-    """SQuAD: a question about a text. All answers of the annotators are right."""
-    texts = row["answers"].get("text") if isinstance(row["answers"], dict) else None
-    if not texts:
-        raise DataError(f"`answers` is {row['answers']!r}; it must have a list `text` with an answer")
-    text = f"{row['context'].strip()}\n\n{_text(row).strip()}"
-    return Problem(id=str(_id(row, place)), problem=text, answer=texts[0], row={"aliases": list(texts)})
-
-
-def humaneval(row: Row, place: int) -> Problem:
-    """HumanEval: the beginning of a function to complete. Gold is its tests."""
-    own = {"entry_point": row["entry_point"]}
-    return Problem(id=str(row.get("task_id") or place), problem=row["prompt"], answer=row["test"], row=own)
-
-
-def mbpp(row: Row, place: int) -> Problem:
-    """MBPP: a task with tests, which are gold, and which the prompt shows (Austin et al., 2021)."""
-    asked, imports = row.get("text") or row.get("prompt"), row.get("test_setup_code") or row.get("test_imports") or ""
-    setup = imports if isinstance(imports, str) else "\n".join(imports)
-    tests = "\n".join(row["test_list"])
-    text = f"{asked}\nYour code should pass these tests:\n\n{tests}\n"
-    return Problem(
-        id=str(row.get("task_id") or place), problem=text, answer=f"{setup}\n{tests}".strip(), row=_tested(tests)
-    )
-
-
-def _tested(tests: str) -> dict[str, Any]:
-    """The column `entry_point`: the function that assertions call; empty if they only call built-in functions."""
-    calls = (node.func for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Call))
-    names = (each.id for each in calls if isinstance(each, ast.Name) and not hasattr(builtins, each.id))
-    return {"entry_point": name} if (name := next(names, None)) else {}
-
-
 ANSWERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), worded)
 AMC = RowSchema((PROBLEM_COLUMNS, ("answer",)), amc)
 WORDED = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), worded)
@@ -328,10 +272,5 @@ GPQA = RowSchema(
     gpqa,
 )
 S1K = RowSchema((("question",), ("solution",), ("source_type",)), verifiable)
-MMLU_PRO = RowSchema((("question",), ("options",), ("answer",)), mmlu_pro)
-TRIVIA = RowSchema((("question",), ("answer",)), trivia)
-SQUAD = RowSchema((("context",), ("question",), ("answers",)), squad)
-HUMANEVAL = RowSchema((("prompt",), ("test",), ("entry_point",)), humaneval)
-MBPP = RowSchema((("text", "prompt"), ("test_list",)), mbpp)
 # The column is called `subject` on the hub, and `type` in Qwen2.5-Math's files.
 MMLU = RowSchema((("question",), ("choices",), ("answer",), ("subject", "type")), mmlu)

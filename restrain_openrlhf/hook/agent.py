@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
-from restrain_openrlhf.config.blocks import EvaluationDraws
 from restrain_openrlhf.config.checks import other_size, unfit_plan
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
 from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.environment import config_of_agent
 from restrain_openrlhf.hook.install.instrument import is_active
-from restrain_openrlhf.hook.install.trainers_flags import refuse_lost_rewards, trainers_command
+from restrain_openrlhf.hook.install.trainers_flags import UNMARKED, refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.rollout.group_columns import (
     GENERATED,
     MAJORITY,
@@ -35,7 +34,6 @@ from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEn
 from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
 from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent, agent_columns
-from restrain_openrlhf.hook.rollout.unmarked_rows import UnmarkedRows
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan
 from restrain_openrlhf.reference.checks import NeededReference
@@ -92,8 +90,8 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     """Draws with OpenRLHF's own single turn or with the user's own agent, and scores the group as a whole.
 
     Under our entry point a rollout's reward is the expected reward, and the trainer reads A⁺ and A⁻ from extra_logs.
-    Otherwise the reward is the net advantage A⁺ + A⁻ (docs/journeys/integration.md). Rollouts of an evaluation are
-    drawn as the host draws them, and graded by their labels.
+    There, rollouts of an evaluation are drawn as the host draws them, and graded by their labels. Otherwise the reward
+    is the net advantage A⁺ + A⁻ (docs/journeys/integration.md), no label is read, and an evaluation is refused.
     """
 
     def __init__(self) -> None:
@@ -106,7 +104,8 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         self._scoring = scoring_of(config)
         self._carries = is_active() and config.keeps_rollouts
         self._groups: GroupGathering[HostRollout] = GroupGathering()
-        self._unmarked = UnmarkedRows(config.evaluation)
+        # Temperature and rollouts per prompt of training, which are those of the first group.
+        self._sampling: tuple[float, int] | None = None
         self._settings = config
         self._agent = None if config.agent is None else WrappedAgent(config.agent)
         if self._agent is not None and (reason := unfit_plan(self._method.rollouts)):
@@ -122,14 +121,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         row = training_row(call)
         if row is None:
             return await self._evaluate(call)
-        return await self._groups.member(call.sampling_params, call.prompt, lambda n: self._group(call, row, n))
-
-    async def _group(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
-        """The whole group. Rollouts of an evaluation are graded one by one; a training group is scored as a whole."""
-        drawn = EvaluationDraws.model_construct(temperature=float(call.sampling_params.temperature), n=n)
-        if not is_active() and self._unmarked.are_evaluation(call.label, drawn, call.prompt):
-            return await all_or_none([self._evaluate(call) for _ in range(n)])
-        return await self._train(call, row, n)
+        return await self._groups.member(call.sampling_params, call.prompt, lambda n: self._train(call, row, n))
 
     async def _evaluate(self, call: Call) -> HostRollout:
         output, text = await self._draw_evaluated(await call.with_tokenizer())
@@ -149,6 +141,8 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
         """The whole training group, drawn and scored."""
+        if not is_active():
+            self._refuse_evaluation(float(call.sampling_params.temperature), n)
         if n == 1:
             raise GroupError(
                 f"OpenRLHF drew a single rollout for the prompt {call.prompt[:60]!r}, but a vote needs a group. Set "
@@ -168,6 +162,20 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
                 drawn.trained, rewards.tolist(), score.rewards.tolist(), carried, extras, strict=True
             )
         ]
+
+    def _refuse_evaluation(self, temperature: float, n: int) -> None:
+        """Raises ConfigError for a group that is drawn otherwise than the first one.
+
+        Without our entry point nothing marks the rows of an evaluation, whose groups would vote. The host trains before
+        it evaluates, and draws an evaluation with values of its own (trainer/ppo_trainer.py, fit).
+        """
+        self._sampling = self._sampling or (temperature, n)
+        if (temperature, n) != self._sampling:
+            raise ConfigError(
+                f"A group is drawn with temperature {temperature:g}, {n} rollouts of a prompt; training draws with "
+                f"temperature {self._sampling[0]:g}, {self._sampling[1]} rollouts. It is an evaluation, whose rows "
+                f"would vote. {UNMARKED}"
+            )
 
     async def _needed(self, call: Call, n: int) -> NeededReference | None:
         """How the reference must have been made, as far as a rollout actor knows; None if the method reads none.
@@ -236,8 +244,8 @@ def training_row(call: Call) -> TrainingRow | None:
     """The training row of a call, or None for an evaluation.
 
     Our entry point marks training prompts with a TrainingRow. Without it every row counts as training here, and
-    hook/rollout/unmarked_rows.py finds the evaluations once the group is known. Raises HookNotActiveError if only
-    one of the process that read the prompt and this process is hooked.
+    evaluations are refused once the group is known. Raises HookNotActiveError if only one of the process that read
+    the prompt and this process is hooked.
     """
     if isinstance(call.label, TrainingRow) and is_active():
         return call.label

@@ -79,20 +79,12 @@ def test_an_own_test_set_is_trained_on_without_gold(write_jsonl, tmp_path, kind,
     assert (tmp_path / "prompts.jsonl").read_text() == json.dumps({"id": "1", "problem": QUESTION}) + "\n"
 
 
-# As the hub has them.
-TRIVIA = {"question_id": "tc_3", "question": QUESTION, "answer": {"value": "York", "aliases": SPELLINGS}}
-SQUAD = {
-    "id": "s1",
-    "context": "Eboracum was a fort.",
-    "question": QUESTION,
-    "answers": {"text": SPELLINGS, "answer_start": [0, 0, 0]},
-}
+OWN_ROW = {"id": "s1", "problem": QUESTION, "answer": "York", "aliases": SPELLINGS}
 
 
-@pytest.mark.parametrize(("name", "raw"), [("triviaqa", TRIVIA), ("squad", SQUAD)])
-def test_a_benchmark_is_trained_on_without_gold_and_graded_with_it(write_jsonl, tmp_path, name, raw):
-    write_jsonl(f"{name}.jsonl", [raw])
-    job = Adaptation("m", Source(name, folder=tmp_path), tmp_path / "out")
+def test_an_own_set_is_trained_on_without_gold_and_graded_with_it(write_jsonl, tmp_path):
+    path = write_jsonl("own.jsonl", [OWN_ROW])
+    job = Adaptation("m", Source(str(path)), tmp_path / "out", answers=TEXT, gold=path)
     plan = make_plan(job, load_problems(job.problems, job.kind))
     keep_problems(tmp_path / "prompts.jsonl", plan.problems)
     assert "York" not in (tmp_path / "prompts.jsonl").read_text()
@@ -109,10 +101,9 @@ def test_a_benchmark_is_trained_on_without_gold_and_graded_with_it(write_jsonl, 
 
 
 def test_the_majority_of_an_evaluation_is_no_vote_of_gold(write_jsonl, tmp_path):
-    write_jsonl("triviaqa.jsonl", [TRIVIA])
-    loaded = load_benchmark("triviaqa", tmp_path)
+    loaded = load_benchmark(str(write_jsonl("own.jsonl", [OWN_ROW])), asked=TEXT)
     responses = ResponseRow(
-        id="tc_3", problem=QUESTION, prompt=QUESTION, responses=SAID, tokens=[1] * 5, truncated=[False] * 5
+        id="s1", problem=QUESTION, prompt=QUESTION, responses=SAID, tokens=[1] * 5, truncated=[False] * 5
     )
     grades = result._graded(responses, loaded.problems[0], loaded.kind)
     assert list(grades.classes) == CLASSES

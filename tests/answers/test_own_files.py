@@ -155,10 +155,9 @@ def test_a_problem_in_two_places_of_a_csv_file_is_no_two_votes(tmp_path):
     assert "the problem 'a' has rows in two places (groups 1 and 3)" in done.stderr
 
 
-def test_a_benchmarks_copy_as_csv_has_its_options(tmp_path):
-    (tmp_path / "mmlu_pro.csv").write_text('question_id,question,options,answer\n1,Which?,"[""Po"", ""Ems""]",B\n')
-    (problem,) = load_benchmark("mmlu_pro", tmp_path).problems
-    assert problem.row == {"options": ["Po", "Ems"]}
+def test_a_csv_file_has_its_options(tmp_path):
+    (tmp_path / "own.csv").write_text('id,question,options,answer\n1,Which?,"[""Po"", ""Ems""]",B\n')
+    (problem,) = load_benchmark(str(tmp_path / "own.csv"), asked=parse_kind({"name": "choice"})).problems
     assert problem.problem == "Which?\n(A) Po\n(B) Ems"
 
 
@@ -179,7 +178,7 @@ def test_a_wrong_name_is_told_with_the_nearest(tmp_path, words, said):
     assert said in restrain(*words, cwd=tmp_path).stderr
 
 
-@pytest.mark.parametrize(("word", "near"), [("mmlupro", "mmlu_pro"), ("MMLU-Pro", "mmlu_pro"), ("trivia", "triviaqa")])
+@pytest.mark.parametrize(("word", "near"), [("mmlustem", "mmlu_stem"), ("minerva", "minerva_math")])
 def test_the_nearest_benchmark_is_named(word, near):
     with pytest.raises(DataError, match=f"Did you mean '{near}'"):
         load_benchmark(word)

@@ -91,7 +91,7 @@ def test_prepare_says_which_copy_it_is(write_jsonl, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "words", "message"),
     [
-        ("p.jsonl", '{"q": "x"}\n', (), "p.jsonl, row 1: has no column 'problem'; its columns are q"),
+        ("p.jsonl", '{"q": "x"}\n', (), "row 1: has no column 'problem'; its columns are q"),
         ("p.jsonl", '{"problem": ""}\n', (), "row 1: 'problem' is ''"),
         ("p.jsonl", '{"problem": "x"}\n', ("--prompt-column", "q"), "has no column 'q'"),
         ("p.jsonl", "", (), "has no rows"),

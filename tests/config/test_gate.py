@@ -28,7 +28,6 @@ REFUSED = [
     ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target"),
     ({"openrlhf.rollout.vllm_generate_batch_size": 32}, "vllm_generate_batch_size"),
     ({"openrlhf.train.async_enable": True, "seeded_rollouts": True}, "train.async_enable"),
-    ({"evaluation.temperature": 0.6, "evaluation.n": 1}, "`evaluation:` is set"),
 ]
 
 

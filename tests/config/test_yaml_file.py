@@ -120,8 +120,6 @@ def test_an_override_that_is_none_is_named(item):
         ),
         (GOOD + "rollouts: {kept: 3}\n", "unknown key 'rollouts.kept'. Did you mean 'rollouts.keep'?"),
         (GOOD + "rollouts: {how: all}\n", "unknown key 'rollouts.how'. Known: keep, "),
-        (GOOD + "evaluation: {n: 4}\n", "evaluation.temperature is missing"),
-        (GOOD + "evaluation: {n: 4, temprature: 0.6}\n", "Did you mean 'evaluation.temperature'?"),
         (GOOD + "rollouts: none\n", "rollouts is 'none'"),
         (GOOD + "agent: {turns: all}\n", "agent.path is missing"),
         (GOOD + "agent: {path: a.py, turn: all}\n", "Did you mean 'agent.turns'?"),

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 
 PROGRAMS = {"restrain": typer.main.get_command(main.app), "test-time": typer.main.get_command(test_time.cli.app)}
 # What was removed is named where it is said what does its job now.
-OF_THE_PAST = {"CHANGELOG.md"}
+OF_THE_PAST = {"CHANGELOG.md", "0009-what-was-removed.md"}
 PAGES = sorted(
     path
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

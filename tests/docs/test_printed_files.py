@@ -36,8 +36,7 @@ def test_a_configuration_that_a_page_prints_is_taken(name: str, block: str, tmp_
     is_whole = re.search(r"^(extends|run_dir):", block, re.MULTILINE)
     (tmp_path / "mine.yaml").write_text(block if is_whole else WHOLE + block)
     config = load_run_config(tmp_path / "mine.yaml")
-    if config.evaluation is None:
-        refuse_settings(config, flags_of(config))
+    refuse_settings(config, flags_of(config))
 
 
 def test_many_configurations_are_found():

@@ -8,7 +8,6 @@ import pytest
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, load_benchmark
 from restrain_openrlhf.data.problems import problem_of, with_choices
 from restrain_openrlhf.errors import DataError
-from tests.conftest import needs_bubblewrap
 from tests.data.hub_layout import parquet_folder, text_folder
 
 datasets = pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")
@@ -169,8 +168,7 @@ def test_s1k_keeps_what_is_no_theorem_and_a_grader_can_check(tmp_path):
 
 
 def test_every_benchmark_is_read_in_the_hubs_shape_above():
-    others = {"mmlu_pro", "triviaqa", "squad", "humaneval", "mbpp"}
-    assert set(BENCHMARKS) == {name for name, *_ in HUB} | {"mmlu_stem", "gpqa_diamond", "s1k"} | others
+    assert set(BENCHMARKS) == {name for name, *_ in HUB} | {"mmlu_stem", "gpqa_diamond", "s1k"}
 
 
 # A row of a repository's file, and the problem it is. Unless said otherwise it is Qwen2.5-Math's evaluation/data.
@@ -347,55 +345,3 @@ def test_the_gated_set_says_what_to_do(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     with pytest.raises(DataError, match="accept its terms while logged in, then run `hf auth login`"):
         load_benchmark("gpqa_diamond")
-
-
-HUMANEVAL = {
-    "task_id": "HumanEval/0",
-    "prompt": 'def double(x: int) -> int:\n    """Twice x.\n    >>> double(2)\n    4\n    """\n',
-    "canonical_solution": "    return 2 * x\n",
-    "test": "def check(candidate):\n    assert candidate(3) == 6\n    assert candidate(-1) == -2\n",
-    "entry_point": "double",
-}
-MBPP = {
-    "task_id": 11,
-    "text": "Write a function to find the shared elements of two lists.",
-    "code": "def similar(a, b):\n  return tuple(set(a) & set(b))",
-    "test_list": ["assert set(similar((3, 4), (4, 5))) == set((4,))", "assert similar((1,), (2,)) == ()"],
-    "test_setup_code": "",
-    "challenge_test_list": [],
-}
-PRO = {"question_id": 70, "question": "Which?", "options": ["a", "b", "c", "d", "e"], "answer": "E", "answer_index": 4}
-TRIVIA = {"question_id": "tc_1", "question": "Who?", "answer": {"value": "Ann Lee", "aliases": ["A. Lee", "Ann Lee"]}}
-SQUAD = {
-    "id": "5",
-    "title": "T",
-    "context": "Ann won.",
-    "question": "Who won?",
-    "answers": {"text": ["Ann", "Ann Lee"]},
-}
-# Name, row, what is asked and by whom it is right, in the columns that the hub's cards state; and what is wrong.
-OTHER_KINDS = [
-    ("mmlu_pro", PRO, "Which?\n(A) a\n(B) b\n(C) c\n(D) d\n(E) e", "So the answer is (E).", "The answer is (D)."),
-    ("triviaqa", TRIVIA, "Who?", "It was\nA. Lee", "It was\nBob"),
-    ("squad", SQUAD, "Ann won.\n\nWho won?", "ann lee.", "Bob"),
-    ("humaneval", HUMANEVAL, HUMANEVAL["prompt"].strip(), "    return x + x\n", "    return x\n"),
-    (
-        "mbpp",
-        MBPP,
-        f"{MBPP['text']}\nYour code should pass these tests:\n\n" + "\n".join(MBPP["test_list"]),
-        "```python\ndef similar(a, b):\n    return tuple(x for x in a if x in b)\n```",
-        "```python\ndef similar(a, b):\n    return a\n```",
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "row", "asked", "right", "wrong"), OTHER_KINDS, ids=lambda each: str(each)[:9])
-def test_benchmarks_that_are_not_mathematics_bring_their_kind(tmp_path, write_jsonl, name, row, asked, right, wrong):
-    """pass@1 as their harnesses have it: a letter, exact match with any alias, or the row's own tests."""
-    if name in ("humaneval", "mbpp"):
-        needs_bubblewrap()
-    loaded = load_benchmark(f"{name}={write_jsonl('rows.jsonl', [row])}")
-    (problem,) = loaded.problems
-    assert problem.problem.strip() == asked
-    own = loaded.kind.graded_row(problem.problem, problem.row)
-    assert [loaded.kind.grade(text, problem.answer, own).correct for text in (right, wrong)] == [True, False]

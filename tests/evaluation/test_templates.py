@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.answers import MATHEMATICS, parse_kind
 from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import benchmark_prompts
@@ -61,22 +61,25 @@ def test_llama_is_asked_through_its_own_chat_template():
     )
 
 
-PRO = {"question_id": 1, "question": "Which river?", "options": ["Po", "Ems", "Don"], "answer": "B", "category": "law"}
-TRIVIA = {"question_id": "a", "question": "Which river?", "answer": {"value": "Ems", "aliases": ["Ems"]}}
-HUMAN = {"task_id": "H/0", "prompt": "def f(x):\n", "test": "def check(f): pass", "entry_point": "f"}
+QUESTION = {"id": "1", "problem": "Which river?"}
+CODE = {"id": "1", "problem": "def f(x):\n", "answer": "def check(f): pass", "entry_point": "f"}
 
 
 @pytest.mark.parametrize("template", ["qwen25-math-cot", "qwen-boxed", "boxed", "chat-boxed"])
 @pytest.mark.parametrize(
     ("name", "row", "asked"),
     [
-        ("mmlu_pro", PRO, 'End with "The answer is" and the letter of one option.'),
-        ("triviaqa", TRIVIA, "between <answer> and </answer>."),
-        ("humaneval", HUMAN, "Write the whole program in one fenced block of Python."),
+        (
+            "choice",
+            {**QUESTION, "options": ["Po", "Ems"], "answer": "B"},
+            'End with "The answer is" and the letter of one option.',
+        ),
+        ("text", {**QUESTION, "answer": "Ems"}, "between <answer> and </answer>."),
+        ("code", CODE, "Write the whole program in one fenced block of Python."),
     ],
 )
 def test_other_kinds_are_asked_for_what_they_are_read_in(write_jsonl, name, row, asked, template):
-    loaded = load_benchmark(name, write_jsonl(f"{name}.jsonl", [row]).parent)
+    loaded = load_benchmark(str(write_jsonl("own.jsonl", [row])), asked=parse_kind({"name": name}))
     (prompt,) = benchmark_prompts(loaded, TEMPLATES[template], tokenizer(chat_template=LLAMA))
     assert asked in prompt.text
     assert "boxed" not in prompt.text

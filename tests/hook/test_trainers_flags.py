@@ -35,6 +35,7 @@ print(ray.get(Actor.remote().command.remote()))
         ("--algo.advantage.est group_norm", "estimator is 'group_norm'"),
         ("--algo.advantage.estimator reinforce", "estimator is 'reinforce'"),
         (f"{FLASH} --algo.dynamic_filtering_enable", "algo.dynamic_filtering_enable drops groups"),
+        (f"{FLASH} --eval.dataset held.jsonl", "eval.dataset is set: its rows would vote"),
         (f"{FLASH} --train.async_enable", "train.async_enable is set without algo.advantage.is_correction_level"),
         (f'{FLASH} --ckpt.path "my folder" --algo.advantage.estimator dr_grpo', "estimator is 'dr_grpo'"),
     ],

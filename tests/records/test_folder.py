@@ -9,7 +9,7 @@ import pytest
 
 from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.config.blocks import Agent, EngineLimits, KeepRollouts
-from restrain_openrlhf.config.yaml_file import EvaluationDraws, HookConfig, Key, RunConfig, load_hook_config
+from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.records.contents import claim_checkpoints
@@ -30,7 +30,6 @@ OTHER_THAN_DEFAULT = {
     "reference": Path("/ref.jsonl"),
     "reference_n": 32,
     "reference_sampling": "any",
-    "evaluation": EvaluationDraws(temperature=0.6, n=1),
     "metrics": Path("/metrics.jsonl"),
     "steps": 7,
     "seeded_rollouts": True,

@@ -113,11 +113,6 @@ def test_a_study_samples_a_missing_reference_with_that_number_of_the_prompts_tha
     assert {"--n=3", "--max-samples=2", "--split=validation"} <= set(asked[0])
 
 
-def test_a_hooked_run_refuses_to_be_told_how_evaluation_is_drawn(tmp_path):
-    with pytest.raises(ConfigError, match=r"`evaluation:` is set, but only a run of the agent without the hook"):
-        check(configured(tmp_path, evaluation={"temperature": 0.6, "n": 4}))
-
-
 def test_an_option_beside_a_configuration_replaces_what_it_says(tmp_path):
     write_prompts(tmp_path / "other.jsonl", training_problems(7))
     config = configured(tmp_path, reference_n=3, **{"openrlhf.data.max_samples": 2})

@@ -36,32 +36,6 @@ def test_a_benchmark_by_name_comes_without_hints_at_its_answers(tmp_path):
     assert found == [PromptOnly(id="60", problem="Is 2 prime?"), PromptOnly(id="61", problem="1+1?")]
 
 
-TRIVIA = {"value": "New York", "aliases": ["New York", "NYC", "Big Apple"]}
-OTHER_GOLD = {"value": "Boston", "aliases": ["Boston", "Beantown", "Boston, MA"]}
-SQUAD = {"text": ["New York", "NYC"]}, {"text": ["Boston", "Boston, MA"]}
-BY_OTHER_GOLD = [
-    ("triviaqa", [{"question_id": "1", "question": "Where?", "answer": gold} for gold in (TRIVIA, OTHER_GOLD)]),
-    ("squad", [{"id": "1", "context": "A text.", "question": "Where?", "answers": gold} for gold in SQUAD]),
-]
-
-
-@pytest.mark.parametrize(("name", "rows"), BY_OTHER_GOLD, ids=[name for name, _ in BY_OTHER_GOLD])
-def test_another_gold_answer_changes_no_vote_on_a_benchmark(tmp_path, name, rows):
-    """Two of five say the right thing in two ways, and three in all say another: gold must not add the two up."""
-    responses = ["New York", "NYC", "Boston", "Boston, MA", "Boston"]
-    found = []
-    for place, row in enumerate(rows):
-        folder = tmp_path / str(place)
-        folder.mkdir()
-        (folder / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-        source = Source(name, folder=folder)
-        (problem,) = load_problems(source)
-        kind = source.load().kind
-        own = kind.row(problem.problem, problem.row)
-        found.append(kind.classes([kind.voted_answer(text, False, own) for text in responses], own))
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -73,11 +73,6 @@ def uncorrected_rollouts(flags: Flags, *_: object) -> str | None:
 
 KEYS: tuple[Check, ...] = (
     refused_if(
-        lambda _flags, config, _method: config.evaluation is not None,
-        "`evaluation:` is set, but only a run of the agent without the hook needs it; this run knows its evaluation "
-        "rows. Remove it; openrlhf.eval.temperature and openrlhf.eval.n_samples_per_prompt set how they are drawn.",
-    ),
-    refused_if(
         lambda flags, _config, method: (
             not method.reads_gold and bool(flags["eval.dataset"]) and flags["ckpt.best_metric_key"] != "none"
         ),

@@ -1,4 +1,4 @@
-"""Refuses flags of OpenRLHF's own trainer that would change the agent's rewards, where our entry point does not run."""
+"""Refuses flags of OpenRLHF's own trainer that the agent cannot serve, where our entry point does not run."""
 
 import shlex
 from collections.abc import Mapping
@@ -11,10 +11,14 @@ from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.errors import ConfigError
 
 PROGRAM = "train_ppo_ray"
+UNMARKED = (
+    "Leave eval.dataset out, and evaluate saved models with `restrain eval`; or start the run by python -m "
+    "restrain_openrlhf.hook.train_ppo_ray, which marks the rows of an evaluation and grades them by their labels."
+)
 
 
 def refuse_lost_rewards(command: str) -> None:
-    """Raises ConfigError if the command's trainer would not train on the agent's rewards unchanged.
+    """Raises ConfigError if the command's trainer would not train on the agent's rewards unchanged, or evaluates.
 
     A command that is not OpenRLHF's own program, or has flags that are not on record, is not checked.
     """
@@ -33,6 +37,8 @@ def refuse_lost_rewards(command: str) -> None:
             "algo.dynamic_filtering_enable drops groups by their mean score: RESTRAIN's penalised groups all have "
             "score 0 and would never be trained on. Remove it."
         )
+    if flags["eval.dataset"]:
+        raise ConfigError(f"eval.dataset is set: its rows would vote, as those of training do. {UNMARKED}")
     if reason := uncorrected_rollouts(flags):
         raise ConfigError(reason)
 

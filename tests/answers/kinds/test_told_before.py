@@ -18,9 +18,6 @@ from restrain_openrlhf.machine.sandbox import pool
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass
 from restrain_openrlhf.reference.prompts import PromptSource
 from restrain_openrlhf.reference.sampling_pass import WHOLE
-from test_time.accuracy import check_gold
-from test_time.adaptation import Adaptation
-from test_time.problems import Source
 from tests.command_line import restrain
 
 
@@ -160,17 +157,6 @@ def no_programs(monkeypatch):
     """A machine without bubblewrap; what other tests started with it has another pool."""
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(pool, "_pool", lambda confinement, _process: pool._Pool(confinement))
-
-
-@pytest.mark.usefixtures("no_programs")
-def test_a_held_out_set_of_another_kind_is_asked_for_before_training(tmp_path, write_jsonl):
-    """HumanEval's programs need bubblewrap, and would be run after hours of training."""
-    row = {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": " return x\n"}
-    write_jsonl("humaneval.jsonl", [{**row, "test": "def check(candidate):\n    assert candidate(1) == 1\n"}])
-    asked = write_jsonl("asked.jsonl", [{"id": "1", "problem": "one"}])
-    given = Adaptation("m", Source(str(asked)), tmp_path / "out", heldout=(Source("humaneval", folder=tmp_path),))
-    with pytest.raises(ConfigError, match="apt-get install bubblewrap"):
-        check_gold(given, ["1"])
 
 
 @pytest.mark.parametrize(
