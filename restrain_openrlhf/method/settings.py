@@ -42,7 +42,7 @@ STD = {"unbiased": unbiased_std, "population": population_std}
 
 @dataclass(frozen=True)
 class PenalizeMissing(Transform):
-    """A rollout without an answer has A = −δ instead of the negative advantage of every label."""
+    """A rollout without an answer has the pair (0, −δ), whatever the votes and u_x say (docs/concepts/deviations.md)."""
 
     delta: float
 
@@ -66,7 +66,8 @@ class CommonSettings(BaseModel, ABC):
     missing: Literal["exclude", "penalize"] = Field(
         "exclude",
         description=(
-            "A missing answer is never a label. exclude: nothing more; penalize: it also gets the penalty delta."
+            "A missing answer is never a label. exclude: nothing more; penalize: its advantage is −delta, which "
+            "nothing scales."
         ),
     )
     delta: Amount = Field(
@@ -84,12 +85,12 @@ class CommonSettings(BaseModel, ABC):
         rollouts: RolloutPlan | None = None,
         selection: Selection | None = None,
     ) -> Method:
-        """A method of these parts. The settings that all methods share are applied here."""
+        """A method of these parts and the settings that all methods share. A missing answer is penalised last."""
         penalties = (PenalizeMissing(self.delta),) if self.missing == "penalize" else ()
         return Method(
             name=self.name,
             label_weighting=label_weighting,
-            transforms=(*penalties, *transforms),
+            transforms=(*transforms, *penalties),
             std=STD[self.std],
             eps=self.eps,
             rollouts=rollouts,
