@@ -30,8 +30,7 @@ def _no_truth_value(value: object) -> object:
     return value
 
 
-# A number, or its text, because YAML reads 1e-6 as text. Python takes true and false for 1 and 0; here they are
-# refused.
+# Python takes true and false for 1 and 0; here they are refused.
 Number = Annotated[float, BeforeValidator(_no_truth_value)]
 # A finite number that is not negative.
 Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
@@ -42,7 +41,7 @@ STD = {"unbiased": unbiased_std, "population": population_std}
 
 @dataclass(frozen=True)
 class PenalizeMissing(Transform):
-    """A rollout without an answer has the pair (0, −δ), whatever the votes and u_x say (docs/concepts/deviations.md)."""
+    """A rollout without an answer has the pair (0, −δ), which u_x does not scale (docs/concepts/deviations.md)."""
 
     delta: float
 

@@ -125,7 +125,7 @@ CASES = {
         rewards=[1, 1, 0, 0, 1, 0, 1, 1],
         advantages=[A * 6 / 7, A * 6 / 7, -A * 6 / 7, -1, 0.5 * 6 / 7, -1, 0.5 * 6 / 7, 0.5 * 10 / 7],
     ),
-    # A leaf of each tree has no answer, and no digit: its H is 0, so that the mean is 3/4 of the others', whose A becomes
+    # A leaf of each tree has no answer and no digit: its H is 0, and the mean is 3/4 of the others' H, whose A becomes
     # A (2 - 4/3). Neither the leaf's own factor of 2 nor the bound changes -delta.
     "ettrl, missing": one_label(
         {

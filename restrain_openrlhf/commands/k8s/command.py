@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 
 from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
@@ -18,6 +17,7 @@ from restrain_openrlhf.commands.k8s.stages import FIRST, Stage
 from restrain_openrlhf.commands.k8s.survey import survey
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_file, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.data.outputs import write_whole
@@ -115,7 +115,7 @@ def init(
         raise ConfigError(f"--out {out}: exists already. Edit it, or name another file.")
     found = survey()
     document = {**found.settings, **options.model_dump(mode="json", exclude_defaults=True)}
-    text = yaml.safe_dump(Cluster(**document).model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+    text = dump_yaml(Cluster(**document).model_dump(mode="json", exclude_defaults=True), sort_keys=False)
     write_whole(out, "".join(f"# {line}\n" for line in found.remarks) + text)
     for line in found.remarks:
         _tell(line)
