@@ -96,7 +96,8 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     """
     source = job.config or preset_path(job.method or "restrain", len(problems))
     kind = {} if job.kind is None else {"answers": job.kind.model_dump(mode="json")}
-    chosen = {**DEFAULTS, **_own(job), **method_overrides(source, job.method), **kind, **job.overrides}
+    method = {} if job.method is None else {"method.name": job.method}
+    chosen = {**DEFAULTS, **_own(job), **method, **kind, **job.overrides}
     first = load_run_config(source, chosen)
     length = length_overrides(job.steps, len(problems), first)
     config = load_run_config(source, {**chosen, **length, **_own(job), "openrlhf.data.input_template": None})
@@ -137,13 +138,6 @@ def preset_path(method: str, count: int) -> Path:
             "`restrain train` give --config CONFIG."
         )
     return nearest / f"{method}.yaml"
-
-
-def method_overrides(config: Path, method: str | None) -> Mapping[str, object]:
-    """The overrides for `--method`. Another method than the configuration's starts from its own defaults."""
-    if method is None or method == load_run_config(config, {"run_dir": "unused"}).method.name:
-        return {}
-    return {"method": {"name": method}}
 
 
 def length_overrides(steps: int | None, prompts: int, config: RunConfig) -> Mapping[str, object]:

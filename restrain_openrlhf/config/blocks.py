@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
 
+from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.errors import ConfigError
 
 MIB = 1 << 20
@@ -119,4 +119,4 @@ class Agent(BaseModel):
         block = self.model_dump(mode="json", exclude_defaults=True)
         if set(block) == {"path"}:
             return str(self.path)
-        return yaml.safe_dump(block, default_flow_style=True, width=float("inf")).strip()
+        return dump_yaml(block, default_flow_style=True, width=float("inf")).strip()

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
 from restrain_openrlhf.config.blocks import Agent
+from restrain_openrlhf.config.documents import dump_yaml, parse_yaml
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 
@@ -46,10 +46,7 @@ def parse_overrides(items: Iterable[str], example: str = "method.eps=1e-6") -> d
         key, equals, value = item.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"--set {item!r}: give KEY=VALUE, for example {example}.")
-        try:
-            found[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {item!r}: the value is not valid YAML ({error}).") from None
+        found[key.strip()] = parse_yaml(value, f"--set {item!r}")
     return found
 
 
@@ -58,10 +55,7 @@ def choose_kind(word: str, settings: Mapping[str, object] | None = None) -> Answ
 
     Raises ConfigError naming what is wrong.
     """
-    try:
-        found = yaml.safe_load(word)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--answers {word!r}: is not valid YAML ({error}).") from None
+    found = parse_yaml(word, f"--answers {word!r}")
     block = found if isinstance(found, dict) else {"name": word}
     try:
         return parse_kind({**block, **(settings or {})})
@@ -71,11 +65,11 @@ def choose_kind(word: str, settings: Mapping[str, object] | None = None) -> Answ
 
 def choose_agent(word: str) -> Agent:
     """The agent of `--agent`: its file, or a block such as {path: agent.py, turns: all}. Raises ConfigError."""
+    found = parse_yaml(word, f"--agent {word!r}") if word.startswith("{") else word
     try:
-        found = yaml.safe_load(word) if word.startswith("{") else word
         return Agent.model_validate(found)
-    except (yaml.YAMLError, ValidationError) as error:
-        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
         raise ConfigError(f"--agent {word!r}: {why}. Give a file, or a block as in `{{path: agent.py}}`.") from None
 
 
@@ -91,4 +85,4 @@ def override_words(overrides: Mapping[str, object]) -> list[str]:
 
 
 def _as_yaml(value: object) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()
+    return dump_yaml(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()

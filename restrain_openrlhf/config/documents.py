@@ -17,6 +17,19 @@ from restrain_openrlhf.method import parse_settings, setting_names
 
 # Blocks whose key `name` decides which other keys they have.
 PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": parse_settings, "answers": parse_kind}
+_TAG, _UNCLEAR = "tag:yaml.org,2002:", "!unclear"
+# YAML 1.2's core schema (10.3.2). PyYAML reads YAML 1.1; what the two read differently is refused, such as yes, 1_000,
+# 08, 1:20 and dates. The exception is a number such as 1e-5, which is a text in 1.1 alone.
+CORE = {
+    "null": re.compile(r"~|null|Null|NULL|"),
+    "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
+    "int": re.compile(r"[-+]?\d+|0o[0-7]+|0x[\da-fA-F]+", re.ASCII),
+    "float": re.compile(
+        r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", re.ASCII
+    ),
+}
+# Both read 016 as a number, but as 14 and 16; and .5. as a text.
+UNCLEAR = re.compile(r"[-+]?0\d+|[-+]?(?=.*\d)(?:\.[\d.]+|[\d.]+\.)", re.ASCII)
 # pydantic's types of four errors.
 UNKNOWN, MISSING, MISSHAPEN, NO_LIST = "extra_forbidden", "missing", "string_pattern_mismatch", "list_type"
 
@@ -34,11 +47,21 @@ def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
             f"{path}: extends {parent!r}, but is itself extended by another file. Only one level of `extends` is "
             "allowed: move the keys into one of the two files."
         )
-    base = _extended(path, str(parent))
-    for key, value in document.items():
-        both_mappings = isinstance(value, dict) and isinstance(base.get(key), dict)
-        base[key] = {**base[key], **value} if both_mappings else value
-    return base
+    return _merged(_extended(path, str(parent)), document)
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`, block by block. A block of another `name` replaces the base's, whose keys it lacks."""
+    merged = {**base, **over}
+    for key, old in base.items():
+        new = over.get(key)
+        if isinstance(old, dict) and isinstance(new, dict) and not _renamed(old, new):
+            merged[key] = {**old, **new}
+    return merged
+
+
+def _renamed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return "name" in old and "name" in new and bool(old["name"] != new["name"])
 
 
 def _extended(path: Path, word: str) -> dict[str, Any]:
@@ -54,8 +77,30 @@ def _extended(path: Path, word: str) -> dict[str, Any]:
     return read_yaml(file, may_extend=False)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML that refuses duplicate keys."""
+class _Resolver(yaml.resolver.Resolver):
+    """Decides what a word without quotes is, for reading and for writing, which puts quotes around unclear texts."""
+
+    def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
+        tag = str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
+        if kind is not yaml.ScalarNode or not implicit[0] or tag == _TAG + "merge":
+            return tag
+        newer = _TAG + next((name for name, form in CORE.items() if form.fullmatch(value)), "str")
+        if newer == _TAG + "float":
+            return newer
+        return _UNCLEAR if newer != tag or UNCLEAR.fullmatch(value) else tag
+
+
+class _StrictLoader(_Resolver, yaml.SafeLoader):
+    """Safe YAML that refuses duplicate keys, and words that are not what they look like."""
+
+    def construct_unclear(self, node: yaml.ScalarNode) -> Any:
+        raise yaml.constructor.ConstructorError(
+            None,
+            None,
+            f"{node.value} would be read as {yaml.safe_load(node.value)!r}. Write a number in decimal digits without "
+            f"leading zeros, write true or false, or put a text in quotes: '{node.value}'",
+            node.start_mark,
+        )
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -65,15 +110,38 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_StrictLoader.add_constructor(_UNCLEAR, _StrictLoader.construct_unclear)
+
+
+class _Dumper(_Resolver, yaml.SafeDumper):
+    """Safe YAML that `parse_yaml` reads as what was written."""
+
+
+def dump_yaml(value: object, **style: Any) -> str:
+    """A YAML text of the value; `style` has keywords of yaml.safe_dump."""
+    return str(yaml.dump(value, Dumper=_Dumper, **style))
+
+
+def parse_yaml(text: str, where: Path | str) -> Any:
+    """The value of a YAML text. Raises ConfigError that begins with `where`, and names the line if that is a file."""
+    try:
+        return yaml.load(text, _StrictLoader)
+    except yaml.constructor.ConstructorError as error:
+        line = f", line {error.problem_mark.line + 1}" if isinstance(where, Path) and error.problem_mark else ""
+        raise ConfigError(f"{where}{line}: {error.problem}.") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: is not valid YAML: {error}") from None
+
+
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+        document = parse_yaml(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file. Check the path.") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder; a YAML file is needed.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not valid YAML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not a text in UTF-8: {error}. Save it as UTF-8.") from None
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: must hold keys and values at the top level.")
     return document
@@ -81,15 +149,18 @@ def _parse(path: Path) -> dict[str, Any]:
 
 def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Collection[str]) -> None:
     """Put `--set` into the document, whose keys are `keys`. Raises ConfigError for a key that does not exist."""
+    settings: dict[str, dict[str, object]] = {}
     for key, value in overrides.items():
         block, _, name = key.partition(".")
-        if not name:
+        if name:
+            settings.setdefault(block, {})[name] = value
+        else:
             document[block] = value
-            continue
-        existing = document.setdefault(block, {})
-        if not isinstance(existing, dict):
-            raise ConfigError(f"--set {key}: {block} is not a block of keys and values.")
-        existing[name] = value
+            settings.pop(block, None)
+    for block, given in settings.items():
+        if not isinstance(document.get(block, {}), dict):
+            raise ConfigError(f"--set {block}.{next(iter(given))}: {block} is not a block of keys and values.")
+    document.update(_merged(document, settings))
     for key in overrides:
         _refuse_unknown(document, key, keys)
 

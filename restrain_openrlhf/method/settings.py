@@ -30,8 +30,7 @@ def _no_truth_value(value: object) -> object:
     return value
 
 
-# A number, or its text, because YAML reads 1e-6 as text. Python takes true and false for 1 and 0; here they are
-# refused.
+# Python takes true and false for 1 and 0; here they are refused.
 Number = Annotated[float, BeforeValidator(_no_truth_value)]
 # A finite number that is not negative.
 Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
@@ -42,7 +41,7 @@ STD = {"unbiased": unbiased_std, "population": population_std}
 
 @dataclass(frozen=True)
 class PenalizeMissing(Transform):
-    """A rollout without an answer has A = −δ instead of the negative advantage of every label."""
+    """A rollout without an answer has the pair (0, −δ), which u_x does not scale (docs/concepts/deviations.md)."""
 
     delta: float
 
@@ -66,7 +65,8 @@ class CommonSettings(BaseModel, ABC):
     missing: Literal["exclude", "penalize"] = Field(
         "exclude",
         description=(
-            "A missing answer is never a label. exclude: nothing more; penalize: it also gets the penalty delta."
+            "A missing answer is never a label. exclude: nothing more; penalize: its advantage is −delta, which "
+            "nothing scales."
         ),
     )
     delta: Amount = Field(
@@ -84,12 +84,12 @@ class CommonSettings(BaseModel, ABC):
         rollouts: RolloutPlan | None = None,
         selection: Selection | None = None,
     ) -> Method:
-        """A method of these parts. The settings that all methods share are applied here."""
+        """A method of these parts and the settings that all methods share. A missing answer is penalised last."""
         penalties = (PenalizeMissing(self.delta),) if self.missing == "penalize" else ()
         return Method(
             name=self.name,
             label_weighting=label_weighting,
-            transforms=(*penalties, *transforms),
+            transforms=(*transforms, *penalties),
             std=STD[self.std],
             eps=self.eps,
             rollouts=rollouts,

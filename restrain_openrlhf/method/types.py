@@ -149,7 +149,8 @@ class GroupScore:
     """A method's result for one group. All rollouts vote, and the first n of them are trained on; mostly, n is all.
 
     `label_weights` is w_j (m,), and `rewards` the expected reward of each trained rollout (n,). `prompt_weight` is u_x,
-    by which the pair is already multiplied; `kl_weight` is the factor of this prompt's KL term.
+    by which the pair is already multiplied, but for a penalised missing answer's; `kl_weight` is the factor of this
+    prompt's KL term.
 
     The method knows only classes, so the scorer adds the rest: the `answers` of all rollouts, the key of each label's
     answer (m,), and the key of the majority's answer. `residual_timeouts` and `residual_deaths` count the answers over

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
+from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.yaml_file import Key, RunConfig
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import DataError, RunError
@@ -101,7 +101,7 @@ class RunFolder:
             return
         resolved = {**_resolved(config, flags), CONTENTS: digests(_contents(config, flags))}
         write_whole(self.resolved, json.dumps(resolved, indent=2) + "\n")
-        write_whole(self.hook_config, yaml.safe_dump(config.written()))
+        write_whole(self.hook_config, dump_yaml(config.written()))
 
     def refuse_another(self, config: RunConfig, flags: dict[str, object]) -> None:
         """Raises RunError if the folder holds a run with another configuration or other inputs."""

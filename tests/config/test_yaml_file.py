@@ -1,14 +1,29 @@
 """Configuration files: what is read, what is refused, and how errors name the key."""
 
+import math
 import re
+from datetime import date, datetime
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.answers import KINDS
+from restrain_openrlhf.commands.k8s.cluster import Cluster
+from restrain_openrlhf.config.command_line import (
+    choose_agent,
+    choose_kind,
+    find_config,
+    parse_overrides,
+    preset_names,
+)
+from restrain_openrlhf.config.documents import dump_yaml, parse_yaml
 from restrain_openrlhf.config.host_flags import host_flags
 from restrain_openrlhf.config.yaml_file import load_hook_config, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import METHODS
+from restrain_openrlhf.scoring.service.service_config import load_service_config
 
 
 def write(tmp_path, text, name="run.yaml"):
@@ -58,7 +73,7 @@ def test_overrides_reach_every_block(tmp_path):
     overrides = parse_overrides(["method.kappa=5", "openrlhf.actor.adam.lr=1e-4", "run_dir=elsewhere"])
     config = load_run_config(write(tmp_path, GOOD), overrides)
     assert config.method.kappa == 5
-    assert config.openrlhf["actor.adam.lr"] == "1e-4"
+    assert config.openrlhf["actor.adam.lr"] == 0.0001
     assert config.run_dir.name == "elsewhere"
 
 
@@ -68,6 +83,77 @@ def test_a_whole_block_replaces_the_settings_given_before_it(tmp_path):
     assert load_run_config(write(tmp_path, GOOD), given).method.name == "srt_offline"
     with pytest.raises(ConfigError, match=r"--set method\.kappa: 'kappa' is not a setting of srt_offline"):
         load_run_config(write(tmp_path, GOOD), {"method": {"name": "srt_offline"}, "method.kappa": 2.0})
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_a_block_of_another_name_replaces_the_presets(tmp_path, preset):
+    """Each method over each preset, in a file and by --set: its own defaults, and no setting of the preset's method."""
+    plain = load_run_config(find_config(preset))
+    for name, settings in METHODS.items():
+        file = write(tmp_path, f"extends: {preset}\nmethod: {{name: {name}, missing: penalize}}\n")
+        typed = {"method.missing": "penalize", "method.name": name}
+        of_preset = plain.method.model_dump() if name == plain.method.name else {}
+        expected = settings(**{**of_preset, "missing": "penalize"})
+        assert load_run_config(file).method == load_run_config(find_config(preset), typed).method == expected
+
+
+def test_a_kind_of_another_name_replaces_the_one_that_is_extended(tmp_path):
+    write(tmp_path, GOOD + "answers: {name: text, read: tag}\n", "base.yaml")
+    for block, typed in (("{name: choice}", {}), ("{}", {"answers.name": "choice"})):
+        file = write(tmp_path, f"extends: base.yaml\nanswers: {block}\n")
+        assert load_run_config(file, typed).answers == KINDS["choice"]()
+    assert load_run_config(tmp_path / "base.yaml", {"answers.read": "last_line"}).answers == KINDS["text"](
+        read="last_line"
+    )
+
+
+# A word without quotes, and what PyYAML alone makes of it: it reads YAML 1.1.
+UNCLEAR = {
+    **{"016": 14, "-016": -14, "00": 0, "08": "08", "0o17": "0o17", "0b11": 3, "1:20": 80, "1:20.5": 80.5},
+    **{"1_000": 1000, "1_0.5": 10.5, "yes": True, "No": False, "on": True, "OFF": False, ".5.": ".5.", "5..": "5.."},
+    **{"2024-01-02": date(2024, 1, 2), "2024-01-02 03:04:05": datetime(2024, 1, 2, 3, 4, 5)},
+}
+
+
+@pytest.mark.parametrize("word", UNCLEAR)
+def test_a_word_that_is_not_what_it_looks_like_is_refused_wherever_users_write_yaml(tmp_path, word):
+    said = re.escape(f"{word} would be read as {UNCLEAR[word]!r}.")
+    assert yaml.safe_load(word) == UNCLEAR[word]
+    file = write(tmp_path, f"run_dir: x\n\nmethod: {{name: restrain, sigma: {word}}}\n")
+    for read in (load_run_config, load_hook_config, load_service_config, Cluster().over):
+        with pytest.raises(ConfigError, match=rf"run\.yaml, line 3: {said}"):
+            read(file)
+    for read in (choose_kind, choose_agent, lambda block: parse_overrides([f"method={block}"])):
+        with pytest.raises(ConfigError, match=rf"^--(set|answers|agent) .*: {said}"):
+            read(f"{{name: {word}}}")
+    assert parse_yaml(f"'{word}'", "x") == word
+
+
+def test_numbers_and_texts_that_are_what_they_look_like_are_read():
+    clear = {
+        **{
+            "1e-5": 1e-5,
+            "1E5": 1e5,
+            "1.5e5": 1.5e5,
+            "-.5": -0.5,
+            "5.": 5.0,
+            "+5": 5,
+            "0": 0,
+            "0x1F": 31,
+            ".inf": math.inf,
+        },
+        **{word: word for word in ("0.11.2", "10.0.0.1", "..", "./x", "8000:8000", "none", "y", "1,5", "2Gi", "5-6")},
+        **{"true": True, "False": False, "~": None, "": None},
+    }
+    assert {word: parse_yaml(word, "x") for word in clear} == clear
+
+
+WORDS = st.text() | st.sampled_from([*UNCLEAR, "1e5", "~"]) | st.floats(allow_nan=False) | st.integers() | st.none()
+
+
+@given(st.recursive(WORDS | st.booleans(), st.lists))
+def test_what_is_written_is_read_as_it_was(value):
+    assert parse_yaml(dump_yaml(value), "x") == value
 
 
 @pytest.mark.parametrize("item", ["kappa", "=3", "kappa=[1"])

@@ -72,6 +72,17 @@ CASES = {
         kl_weight=[*[U] * N, *[LOW_U] * N],
         reference=(["2", "2", "2", "9"], ["8", "8", "7", "6"]),
     ),
+    # A missing answer has -delta, which u_x does not scale, also in the second group, whose other rollouts it scales.
+    "restrain, missing": Case(
+        {"name": "restrain", "kappa": 2, "missing": "penalize", "delta": 9},
+        boxed("2", "2", "3", None),
+        boxed("1", "2", "3", None),
+        rewards=[W, W, V, 0, 0, 0, 0, 0],
+        positive=[U * W * A, U * W * A, U * V * 1.5, 0, 0, 0, 0, 0],
+        negative=[-U * V / 2, -U * V / 2, -U * W * A, -9, *[-9 * LOW_U] * 3, -9],
+        kl_weight=[*[U] * N, *[LOW_U] * N],
+        reference=(["2", "2", "2", "9"], ["8", "8", "7", "6"]),
+    ),
     "ttrl": one_label(
         {"name": "ttrl"},
         boxed("2", "3", "2", None),
@@ -113,6 +124,18 @@ CASES = {
         [*boxed("4", "1", "4"), "\\boxed{4}" + "!" * 10],
         rewards=[1, 1, 0, 0, 1, 0, 1, 1],
         advantages=[A * 6 / 7, A * 6 / 7, -A * 6 / 7, -1, 0.5 * 6 / 7, -1, 0.5 * 6 / 7, 0.5 * 10 / 7],
+    ),
+    # A leaf of each tree has no answer and no digit: its H is 0, and the mean is 3/4 of the others' H, whose A becomes
+    # A (2 - 4/3). Neither the leaf's own factor of 2 nor the bound changes -delta.
+    "ettrl, missing": one_label(
+        {
+            **{"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "entropy_top_k": 2, "ear": "both"},
+            **{"ear_bound": 1, "missing": "penalize", "delta": 9},
+        },
+        [*boxed("2", "2", "3"), "\\boxed{ }" + "!" * 10],
+        [*boxed("4", "1", "4"), "\\boxed{ }" + "!" * 10],
+        rewards=[1, 1, 0, 0, 1, 0, 1, 0],
+        advantages=[A * 2 / 3, A * 2 / 3, -A * 2 / 3, -9, A * 2 / 3, -A * 2 / 3, A * 2 / 3, -9],
     ),
     "grpo_gold": one_label(
         {"name": "grpo_gold"},

@@ -45,12 +45,6 @@ def test_missing_answers_stay_in_n_but_are_no_label():
     assert score.rewards.tolist() == [1.0] * 10 + [0.0] * 6
 
 
-def test_missing_answers_can_be_penalised():
-    score = restrain(missing="penalize", delta=2.0).score(group(10))
-    assert score.pair.net[-6:].tolist() == [-2.0] * 6
-    assert score.pair.positive[0] == restrain().score(group(10)).pair.positive[0]
-
-
 @pytest.mark.parametrize(("majority", "weight"), [(3, 0.267), (8, 0.607), (16, 1.0)])
 def test_prompt_weight_of_the_frozen_model(majority, weight):
     method = build(parse_settings({"name": "restrain"}))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.method import PromptFacts, ReferenceVote, build, parse_settings
+from restrain_openrlhf.method import METHODS, PromptFacts, ReferenceVote, build, parse_settings
 from tests.method import naive
 
 LABEL_FREE = ("restrain", "ttrl", "srt_offline")
@@ -65,13 +65,32 @@ def test_both_standard_deviations_equal_the_naive_loop(classes, std):
     assert score.pair.negative == pytest.approx(np.minimum(per_label, 0) @ weights, abs=1e-9)
 
 
-@given(groups(), st.floats(0, 5))
-def test_penalising_missing_answers_touches_no_other_rollout(classes, delta):
-    plain = build(parse_settings({"name": "ttrl"})).score(classes).pair
-    penalised = build(parse_settings({"name": "ttrl", "missing": "penalize", "delta": delta})).score(classes).pair
+# What a registered method needs besides its name, and choices of its own that change the pair after the votes.
+VARIANTS = {
+    "restrain": ({}, {"prompt_weight": "online"}, {"prompt_weight": 0.25, "kappa": 20}, {"kappa": 0}),
+    "ettrl": tuple({"trees": 1, "forks": 1, "branches": 7, "ear": ear} for ear in ("residual", "clip", "both", "none")),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@given(data=st.data())
+def test_a_missing_answer_is_penalised_alike_by_every_method_and_no_other_rollout_is(name, data):
+    """Whatever a method does to the pair: u_x, penalties of a group, clipping and factors of either sign."""
+    block = {"name": name, **data.draw(st.sampled_from(VARIANTS.get(name, ({},))))}
+    delta, classes = data.draw(st.floats(0, 20)), data.draw(groups(8, 8))
+    facts = PromptFacts(
+        reference=ReferenceVote(data.draw(st.integers(1, 16)), 16),
+        stored_class=0 if 0 in classes else None,
+        gold_class=0 if 0 in classes else None,
+        entropies=tuple(data.draw(st.lists(st.floats(0, 5), min_size=8, max_size=8))),
+    )
+    penalised = build(parse_settings({**block, "delta": delta, "missing": "penalize"})).score(classes, facts)
+    others = {"delta": delta} if name == "restrain" else {}
+    plain = build(parse_settings({**block, **others})).score(classes, facts)
     for i, label in enumerate(classes):
-        expected = (0.0, -delta) if label is None else (plain.positive[i], plain.negative[i])
-        assert (penalised.positive[i], penalised.negative[i]) == expected
+        expected = (0.0, -delta) if label is None else (plain.pair.positive[i], plain.pair.negative[i])
+        assert (penalised.pair.positive[i], penalised.pair.negative[i]) == expected
+    assert (penalised.prompt_weight, penalised.kl_weight) == (plain.prompt_weight, plain.kl_weight)
 
 
 @given(groups())

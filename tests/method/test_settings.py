@@ -76,7 +76,7 @@ def test_a_method_that_is_no_block_of_settings_is_refused(method):
         HookConfig(method=method)
 
 
-def test_numbers_may_be_text_because_yaml_reads_1e_6_as_text():
+def test_numbers_may_be_text_as_other_readers_of_yaml_have_1e_6():
     assert parse_settings({"name": "restrain", "eps": "1e-6", "sigma": "1e-3"}).sigma == 1e-3
 
 

@@ -97,8 +97,8 @@ def write_task(demo: Demo) -> None:
 def configure(demo: Demo, method: str) -> RunConfig:
     """The demo's configuration with its paths. A method other than the file's gets its own default settings."""
     base = load_run_config(find_config(demo.task.preset), demo.overrides)
-    other = method != base.method.name
-    built = build(parse_settings({"name": method}) if other else base.method)
+    settings = base.method if method == base.method.name else parse_settings({"name": method})
+    built = build(settings)
     prompts = demo.out / ("prompts-with-gold.jsonl" if built.reads_gold else "prompts.jsonl")
     overrides: dict[str, object] = {
         **demo.overrides,
@@ -111,7 +111,7 @@ def configure(demo: Demo, method: str) -> RunConfig:
         "openrlhf.actor.model_name_or_path": str(demo.task.model),
         "openrlhf.data.prompt_dataset": str(prompts),
         "openrlhf.eval.dataset": str(demo.heldout),
-        **({"method": {"name": method}} if other else {}),
+        "method": settings.model_dump(mode="json"),
     }
     config = load_run_config(find_config(demo.task.preset), overrides)
     return config if built.needs_reference else config.model_copy(update={"reference": None})

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from restrain_openrlhf.commands.integrate.changes import CommandReview, config_named, diff, own_agent
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers
 from restrain_openrlhf.config.command_line import kind_word, parse_overrides
+from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.host_flags import RECORD
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import ConfigError
@@ -178,7 +178,7 @@ def _file(ours: HookConfig, agent: str | None) -> str:
         else {"answers": {"name": ours.answers.name, **ours.answers.model_dump(mode="json", exclude_defaults=True)}}
     )
     agents = {} if agent is None else {"agent": agent}
-    return yaml.safe_dump({"method": settings, **reference, **kind, **agents}, sort_keys=False).strip()
+    return dump_yaml({"method": settings, **reference, **kind, **agents}, sort_keys=False).strip()
 
 
 def _title(text: str) -> str:

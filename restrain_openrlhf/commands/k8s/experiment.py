@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-import yaml
-
 from restrain_openrlhf.config.blocks import EngineLimits
+from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.nodes import LONGEST_PREFIX, Layout, NodeShape, flags_on_nodes, plan, run_name
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
@@ -98,7 +97,7 @@ class Experiment:
 
     @property
     def text(self) -> str:
-        return yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True, width=120)
+        return dump_yaml(self.document, sort_keys=False, allow_unicode=True, width=120)
 
 
 def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape, shards: int = 8) -> Experiment:
