@@ -17,15 +17,23 @@ from restrain_openrlhf.method import parse_settings, setting_names
 
 # Blocks whose key `name` decides which other keys they have.
 PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": parse_settings, "answers": parse_kind}
+FLAGS, MODEL, CHAT_TEMPLATE = "openrlhf", "actor.model_name_or_path", "data.apply_chat_template"
 # pydantic's types of four errors.
 UNKNOWN, MISSING, MISSHAPEN, NO_LIST = "extra_forbidden", "missing", "string_pattern_mismatch", "list_type"
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
-    """The document, merged block by block over what it `extends`: another file (one level), or a preset."""
+def read_yaml(path: Path, above: Mapping[str, object] | None = None, may_extend: bool = True) -> dict[str, Any]:
+    """The document, merged block by block over what it `extends`: another file (one level), or a preset.
+
+    `above` are flags of OpenRLHF that will be put on top. If they name another model than the document, its yes or no
+    to the chat template is left out: it was said of the document's own model.
+    """
     document = _parse(path)
+    flags = found if isinstance(found := document.get(FLAGS), dict) else {}
+    if _is_other_model(flags, above := above or {}):
+        flags.pop(CHAT_TEMPLATE, None)
     parent = document.pop("extends", None)
     if parent is None:
         return document
@@ -34,24 +42,30 @@ def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
             f"{path}: extends {parent!r}, but is itself extended by another file. Only one level of `extends` is "
             "allowed: move the keys into one of the two files."
         )
-    base = _extended(path, str(parent))
+    base = _extended(path, str(parent), {**flags, **above})
     for key, value in document.items():
         both_mappings = isinstance(value, dict) and isinstance(base.get(key), dict)
         base[key] = {**base[key], **value} if both_mappings else value
     return base
 
 
-def _extended(path: Path, word: str) -> dict[str, Any]:
+def _is_other_model(flags: Mapping[str, object], above: Mapping[str, object]) -> bool:
+    """Whether both name a model, and not the same, which may be named by its hub id or by its folder."""
+    names = {Path(str(each[MODEL])).name.lower() for each in (flags, above) if each.get(MODEL)}
+    return len(names) > 1
+
+
+def _extended(path: Path, word: str, above: Mapping[str, object]) -> dict[str, Any]:
     """The document that `path` extends: a file, relative to the folder of `path`, or a preset."""
     file, preset = path.parent / word, preset_file(word)
     if not file.exists() and preset is not None:
-        return read_yaml(preset)
+        return read_yaml(preset, above)
     if not file.exists():
         raise ConfigError(
             f"{path}: extends {word!r}, and there is no file {file} and no preset of this name. Give a path relative "
             "to this file, or a name that `restrain presets` lists."
         )
-    return read_yaml(file, may_extend=False)
+    return read_yaml(file, above, may_extend=False)
 
 
 class _StrictLoader(yaml.SafeLoader):
