@@ -1,9 +1,10 @@
 """Adapts a model to a set of problems: votes, training, votes again, evaluation. A killed adaptation can be resumed."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.model_files import ensure_model
 from restrain_openrlhf.data.outputs import write_whole
@@ -26,39 +27,59 @@ from test_time.problems import load_problems
 from test_time.report import write_report
 from test_time.training import Trained, train_watched
 
+# Gets a sentence that a user should read when it is said.
+Say = Callable[[str], None]
+TAKES_TEMPLATE = (
+    "Prompts go through the chat template of the model's tokenizer, because the configuration does not say whether to "
+    f"use it. --set openrlhf.{CHAT_TEMPLATE}=true or =false says so."
+)
 
-def adapt(job: Adaptation, on_phase: OnPhase = lambda _name: None, on_step: OnStep = lambda _row, _of: None) -> Outcome:
+
+def adapt(
+    job: Adaptation,
+    on_phase: OnPhase = lambda _name: None,
+    on_step: OnStep = lambda _row, _of: None,
+    say: Say = lambda _text: None,
+) -> Outcome:
     """Adapt the model, or resume the adaptation. All output is written to `job.out`.
 
-    `on_phase` gets the name of each phase, and `on_step` each training step with the total number of steps. Raises a
-    RestrainError for bad input before a model is loaded, and RunError if a phase fails (with the log's last lines) or
+    `on_phase` gets the name of each phase, `on_step` each training step with the total number of steps, and `say` what
+    a user should know at once. Raises a RestrainError for bad input before a model is loaded, ReferencePassError if
+    most of the base model's rollouts have no answer, and RunError if a phase fails (with the log's last lines) or
     another process works in the same folder.
     """
     on_phase = numbered(on_phase, 4 + 2 * _is_evaluated(job))
     on_phase("checking the model and the problems")
     problems = load_problems(job.problems, job.kind or MATHEMATICS)
     check_gold(job, [problem.id for problem in problems])
-    plan = make_plan(job, problems)
+    make_plan(job, problems)
     # Weights are downloaded last, because that can take hours for a large model.
     ensure_model(job.model)
+    # Only now it is sure whether the model has a chat template.
+    plan = make_plan(job, problems)
+    if plan.takes_template:
+        say(TAKES_TEMPLATE)
     lock = RunFolder(job.out).lock()
     try:
         write_prompts(job, plan)
-        return _adapt(job, plan, on_phase, on_step)
+        return _adapt(job, plan, on_phase, on_step, say)
     finally:
         os.close(lock)
 
 
-def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep) -> Outcome:
+def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep, say: Say) -> Outcome:
     on_phase("the base model votes")
     sample_reference(plan.config, job.out / VOTES_BEFORE, n=job.votes)
     before = load_reference(job.out / VOTES_BEFORE)
+    before.refuse_missing(plan.config.missing_limit)
     # The base model's answers are sampled like the adapted model's, so that an answer that changes was changed by
     # training.
     as_answers = (before.provenance.temperature, before.provenance.top_p) == (VOTE_TEMPERATURE, VOTE_TOP_P)
     base = before if as_answers else _vote(job, plan, job.model, "base_vote.jsonl")
     on_phase("training, beginning with Ray and vLLM")
     trained = train_watched(plan.config, job.stop, before, on_step)
+    if trained.ending:
+        say(trained.ending)
     on_phase("the adapted model votes")
     after = _vote(job, plan, trained.chosen_model, "after.jsonl")
     rows = predictions(base, after, [problem.id for problem in plan.problems])

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.config.checks import UNSAID, unsaid_template
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE
+from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.gold import PromptOnly
@@ -80,17 +83,19 @@ class Plan:
     """The configuration of an adaptation and its worded problems, both checked.
 
     `source` is the file that `config` comes from. `boxed` says whether each problem has the instruction of its kind.
-    `problems` are worded for the policy, but without its chat template.
+    `problems` are worded for the policy, but without its chat template. `takes_template` says that this chat template
+    is used because the model has one, and the configuration says neither yes nor no.
     """
 
     source: Path
     config: RunConfig
+    takes_template: bool
     boxed: bool
     problems: tuple[PromptOnly, ...]
 
 
 def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
-    """The plan for these problems, checked without looking for the model.
+    """The plan for these problems. The model need not be on this machine; if it is, its chat template is looked for.
 
     Raises ConfigError for a wrong method, a method that needs gold, bad flags, and an impossible layout.
     """
@@ -99,19 +104,22 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     method = {} if job.method is None else {"method.name": job.method}
     chosen = {**DEFAULTS, **_own(job), **method, **kind, **job.overrides}
     first = load_run_config(source, chosen)
-    length = length_overrides(job.steps, len(problems), first)
-    config = load_run_config(source, {**chosen, **length, **_own(job), "openrlhf.data.input_template": None})
+    length, template = length_overrides(job.steps, len(problems), first), first.openrlhf.get("data.input_template")
+    takes_template = unsaid_template(flags_of(first)) is not None
+    if takes_template and template:
+        raise ConfigError(f"openrlhf: data.input_template is set. {UNSAID}")
+    chat = {f"openrlhf.{CHAT_TEMPLATE}": True} if takes_template else {}
+    config = load_run_config(source, {**chosen, **chat, **length, **_own(job), "openrlhf.data.input_template": None})
     _refuse_gold(config)
     check_flags(config)
     _refuse_part(config, len(problems))
-    chats = bool(config.openrlhf.get("data.apply_chat_template"))
+    chats = bool(config.openrlhf.get(CHAT_TEMPLATE))
     instructs = chats if job.boxed is None else job.boxed
     worded = instructed(problems, config.answers) if instructs else list(problems)
     # Apply the input template here instead of by its flag, so that evaluations have the same wording.
-    template = first.openrlhf.get("data.input_template")
     if template and not chats:
         worded = [each.model_copy(update={"problem": str(template).format(each.problem)}) for each in worded]
-    return Plan(source, config, instructs, tuple(worded))
+    return Plan(source, config, takes_template, instructs, tuple(worded))
 
 
 def write_prompts(job: Adaptation, plan: Plan) -> None:

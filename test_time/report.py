@@ -39,10 +39,7 @@ def lead(outcome: Outcome) -> str:
         f"{outcome.problems} answers, {outcome.changed} of them changed by the adaptation. "
         f"Each is the majority of {outcome.votes} rollouts at {sampling(outcome)}."
     )
-    if outcome.alarm:
-        stands = f"the model of step {outcome.chosen_step}" if outcome.chosen_step else "the base model"
-        ended = "A stop rule ended training early" if outcome.ended_early else "A stop rule fired in the last steps"
-        text += f" {ended}: {outcome.alarm}; the answers are those of {stands}."
+    text += f" {outcome.ending}" if outcome.ending else ""
     return text if outcome.comparison is None else f"{text} {_worth(outcome.comparison)}"
 
 

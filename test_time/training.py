@@ -34,6 +34,15 @@ class Trained(BaseModel, frozen=True):
     chosen_step: int
     chosen_model: str
 
+    @property
+    def ending(self) -> str | None:
+        """Which rule fired, and which model answers; None if no rule did."""
+        if self.alarm is None:
+            return None
+        stands = f"the model of step {self.chosen_step}" if self.chosen_step else "the base model"
+        ended = "A stop rule ended training early" if self.ended_early else "A stop rule fired in the last steps"
+        return f"{ended}: {self.alarm}; the answers are those of {stands}."
+
 
 @dataclass
 class Watch:

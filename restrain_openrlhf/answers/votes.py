@@ -56,9 +56,11 @@ def end_of(response: str) -> str:
     return text if len(text) <= EXAMPLE_LENGTH else "…" + text[-EXAMPLE_LENGTH:]
 
 
-def missing_warning(share: float, unread: Iterable[str], rollouts: str, kind: AnswerKind) -> str | None:
-    """A warning if more than MANY_MISSING of the rollouts have no answer, with some of `unread`; else None."""
-    if share <= MANY_MISSING:
+def missing_warning(
+    share: float, unread: Iterable[str], rollouts: str, kind: AnswerKind, many: float = MANY_MISSING
+) -> str | None:
+    """A warning if more than `many` of the rollouts have no answer, with some of `unread`; else None."""
+    if share <= many:
         return None
     shown = list(dict.fromkeys(unread))[:EXAMPLES]
     examples = f"Not read, by their ends: {'; '.join(map(repr, shown))}." if shown else "No text of such is at hand."

@@ -19,9 +19,9 @@ from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reference.all_gpus import ShardedPass
-from restrain_openrlhf.reference.artifact import merge, missing_in
+from restrain_openrlhf.reference.artifact import load_reference, merge, missing_in
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
-from restrain_openrlhf.reference.sampling_pass import Engine, Shard
+from restrain_openrlhf.reference.sampling_pass import WHOLE, Engine, Shard
 
 # Options that are required without CONFIG.
 REQUIRED = ("model", "prompts", "out")
@@ -41,14 +41,16 @@ def reference(
 ) -> None:
     """Sample the frozen model on every prompt: the votes that `restrain premise` reads and training needs.
 
-    With CONFIG, the pass is what the run of CONFIG needs. Without CONFIG, give --model, --prompts and --out.
+    With CONFIG, the pass is what the run of CONFIG needs; if most rollouts have no answer, the command ends with an
+    error, and the file is kept. Without CONFIG, give --model, --prompts and --out.
     To resume, run the same command.
     """
     part = Shard(*parse_shard(shard))
     if config is None:
         _run(_without_config(options, part, overrides))
     else:
-        _run(offline_pass(load_run_config(config, parse_overrides(overrides or [])), part, **options))
+        run = load_run_config(config, parse_overrides(overrides or []))
+        _run(offline_pass(run, part, **options), run.missing_limit if part == WHOLE else None)
 
 
 def _without_config(options: Typed, shard: Shard, overrides: Overrides) -> OfflinePass:
@@ -60,8 +62,11 @@ def _without_config(options: Typed, shard: Shard, overrides: Overrides) -> Offli
     return OfflinePass.prepare(chosen, chosen.source(), shard)
 
 
-def _run(job: OfflinePass) -> None:
-    """Draw one shard in this process, or a whole pass on all visible GPUs, whose parts are merged at the end."""
+def _run(job: OfflinePass, missing_limit: float | None = None) -> None:
+    """Draw one shard in this process, or a whole pass on all visible GPUs, whose parts are merged at the end.
+
+    Raises ReferencePassError if more than `missing_limit` of a whole pass's rollouts have no answer.
+    """
     out = job.options.out
     everywhere = ShardedPass([out], job.options.tensor_parallel_size)
     console = Console(stderr=True)
@@ -71,7 +76,9 @@ def _run(job: OfflinePass) -> None:
         shards = everywhere.draw(job.shard, here, partial(progress.advance, task))
         if len(shards) > 1:
             merge([shard.path(out) for shard in shards], out)
-    if warning := missing_in(job.path, job.provenance.kind):
+    if missing_limit is not None:
+        load_reference(job.path).refuse_missing(missing_limit)
+    if warning := missing_in(job.path, job.provenance):
         console.print(f"warning: {warning}", markup=False, soft_wrap=True)
     console.print(f"reference: {job.path}", soft_wrap=True)
 

@@ -13,7 +13,9 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import Overrides, to_folder
+from restrain_openrlhf.config.checks import unsaid_template
 from restrain_openrlhf.config.command_line import find_config, override_words, parse_overrides
+from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.outputs import whole_file, write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
@@ -88,6 +90,8 @@ def _run(source: Path, seed: int, out: Path, overrides: Mapping[str, object]) ->
     folder = out.absolute() / group / name / f"seed-{seed}"
     placed = {**overrides, "run_dir": str(folder), "openrlhf.train.seed": seed, "evaluate_first": True}
     config = load_run_config(source, placed)
+    if reason := unsaid_template(flags_of(config)):
+        raise ConfigError(f"{source}: {reason}")
     for flag in ("eval.dataset", "eval.steps", "data.label_key"):
         if not config.openrlhf.get(flag):
             raise ConfigError(

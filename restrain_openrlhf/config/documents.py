@@ -17,6 +17,7 @@ from restrain_openrlhf.method import parse_settings, setting_names
 
 # Blocks whose key `name` decides which other keys they have.
 PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": parse_settings, "answers": parse_kind}
+FLAGS, MODEL, CHAT_TEMPLATE = "openrlhf", "actor.model_name_or_path", "data.apply_chat_template"
 _TAG, _UNCLEAR = "tag:yaml.org,2002:", "!unclear"
 # YAML 1.2's core schema (10.3.2). PyYAML reads YAML 1.1; what the two read differently is refused, such as yes, 1_000,
 # 08, 1:20 and dates. The exception is a number such as 1e-5, which is a text in 1.1 alone.
@@ -36,9 +37,16 @@ UNKNOWN, MISSING, MISSHAPEN, NO_LIST = "extra_forbidden", "missing", "string_pat
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
-    """The document, merged block by block over what it `extends`: another file (one level), or a preset."""
+def read_yaml(path: Path, above: Mapping[str, object] | None = None, may_extend: bool = True) -> dict[str, Any]:
+    """The document, merged block by block over what it `extends`: another file (one level), or a preset.
+
+    `above` are flags of OpenRLHF that will be put on top. If they name another model than the document, its yes or no
+    to the chat template is left out: it was said of the document's own model.
+    """
     document = _parse(path)
+    flags = found if isinstance(found := document.get(FLAGS), dict) else {}
+    if _is_other_model(flags, above := above or {}):
+        flags.pop(CHAT_TEMPLATE, None)
     parent = document.pop("extends", None)
     if parent is None:
         return document
@@ -47,7 +55,7 @@ def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
             f"{path}: extends {parent!r}, but is itself extended by another file. Only one level of `extends` is "
             "allowed: move the keys into one of the two files."
         )
-    return _merged(_extended(path, str(parent)), document)
+    return _merged(_extended(path, str(parent), {**flags, **above}), document)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,17 +72,23 @@ def _renamed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return "name" in old and "name" in new and bool(old["name"] != new["name"])
 
 
-def _extended(path: Path, word: str) -> dict[str, Any]:
+def _is_other_model(flags: Mapping[str, object], above: Mapping[str, object]) -> bool:
+    """Whether both name a model, and not the same, which may be named by its hub id or by its folder."""
+    names = {Path(str(each[MODEL])).name.lower() for each in (flags, above) if each.get(MODEL)}
+    return len(names) > 1
+
+
+def _extended(path: Path, word: str, above: Mapping[str, object]) -> dict[str, Any]:
     """The document that `path` extends: a file, relative to the folder of `path`, or a preset."""
     file, preset = path.parent / word, preset_file(word)
     if not file.exists() and preset is not None:
-        return read_yaml(preset)
+        return read_yaml(preset, above)
     if not file.exists():
         raise ConfigError(
             f"{path}: extends {word!r}, and there is no file {file} and no preset of this name. Give a path relative "
             "to this file, or a name that `restrain presets` lists."
         )
-    return read_yaml(file, may_extend=False)
+    return read_yaml(file, above, may_extend=False)
 
 
 class _Resolver(yaml.resolver.Resolver):

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.machine.host_releases import NEWEST, RELEASES, Release, installed
@@ -99,7 +100,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def flags_of(config: RunConfig, also: Flags | None = None) -> dict[str, Any]:
     """The values of all flags of OpenRLHF in a run of this configuration; `also` has defaults for some of them."""
-    return vars(parse(to_arguments({**(also or {}), **host_flags(config)})))
+    stated = {**(also or {}), **host_flags(config)}
+    # OpenRLHF's switch cannot tell no from nothing said, which is None here.
+    return {**vars(parse(to_arguments(stated))), CHAT_TEMPLATE: stated.get(CHAT_TEMPLATE)}
 
 
 def host_flags(config: RunConfig) -> dict[str, object]:

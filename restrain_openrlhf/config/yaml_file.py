@@ -16,13 +16,16 @@ from restrain_openrlhf.config.blocks import (
     EngineLimits,
     KeepRollouts,
 )
-from restrain_openrlhf.config.documents import blocks, override, read_yaml, typed
+from restrain_openrlhf.config.documents import FLAGS, blocks, override, read_yaml, typed
 from restrain_openrlhf.config.shipped import own_path
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
 
 # Far beyond what rounding in bf16 causes, even for a collapsing policy (docs/operations/running.md).
 LOGPROB_GAP_LIMIT = 0.5
+# Most rollouts: then the vote on most prompts is one of a few rollouts, and the prompts, their template, the kind of
+# answer or the limit of tokens do not fit.
+MISSING_LIMIT = 0.5
 # Flags that hold a secret. Others with such a word (data.input_key, rollout.max_new_tokens) name columns and numbers.
 SECRET_FLAGS = frozenset({"logger.wandb.key"})
 # OpenRLHF turns W&B on by a key alone, and prefers the real one in WANDB_API_KEY (openrlhf/utils/logging_utils.py).
@@ -55,6 +58,13 @@ class HookConfig(BaseModel):
         description=(
             "same: the reference must have been sampled as the run draws (temperature, top_p, new tokens); any: not "
             "checked."
+        ),
+    )
+    missing_limit: Annotated[Annotated[float, Field(gt=0, le=1)] | None, Key.CHANGEABLE] = Field(
+        default=MISSING_LIMIT,
+        description=(
+            "Begin no training if more than this share of the reference's rollouts have no answer; null: whatever the "
+            "share."
         ),
     )
     answers: Annotated[AnyKind, Key.AGENT] = Field(
@@ -190,8 +200,9 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     `metrics` defaults to metrics.jsonl in the run's folder. Raises ConfigError naming the file and the key, also for a
     secret among the flags.
     """
-    document, keys = read_yaml(path), [key for key in RunConfig.model_fields if key != "metrics"]
-    override(document, overrides or {}, keys)
+    given, keys = overrides or {}, [key for key in RunConfig.model_fields if key != "metrics"]
+    document = read_yaml(path, {key.removeprefix(f"{FLAGS}."): value for key, value in given.items()})
+    override(document, given, keys)
     config = typed(RunConfig, blocks(document, path, keys), path)
     for name in sorted(SECRET_FLAGS):
         if config.openrlhf.get(name) not in (None, "", DUMMY_KEY):

@@ -171,4 +171,6 @@ def _is_changeable(key: str) -> bool:
 
 def _flat(resolved: dict[str, Any]) -> dict[str, Any]:
     blocks = {key: value if isinstance(value, dict) else {"": value} for key, value in resolved.items()}
-    return {f"{block}.{key}".rstrip("."): value for block, keys in blocks.items() for key, value in keys.items()}
+    flat = {f"{block}.{key}".rstrip("."): value for block, keys in blocks.items() for key, value in keys.items()}
+    # A switch of OpenRLHF that is off is as good as one that is not named.
+    return {key: None if value is False and key.startswith("openrlhf.") else value for key, value in flat.items()}

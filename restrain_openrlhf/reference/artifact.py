@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
-from restrain_openrlhf.answers.votes import end_of, missing_warning
+from restrain_openrlhf.answers.votes import EXAMPLES, MANY_MISSING, end_of, missing_warning
+from restrain_openrlhf.config.checks import has_chat_template
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.identity import Provenance, provenance_path, text_hash
 from restrain_openrlhf.data.jsonl import Line, each_line, each_row, parse, write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
-from restrain_openrlhf.reference.prompts import Prompt
+from restrain_openrlhf.reference.prompts import CHAT, Prompt
 from restrain_openrlhf.reference.row_table import OpenFile, RowTable, TableColumns, shared_table
 from restrain_openrlhf.reference.sampling_pass import SampledRow, each_of_parts, lines_file, shared_provenance
 
@@ -29,7 +31,8 @@ class ReferenceRow(SampledRow):
 
     `classes` has the label of each answer, `counts` the votes of each label, and `keys` the key of each label
     (`AnswerKind.key`), which is equal for equal answers of any prompt. `unread` has the end of one response that is not
-    truncated and yet has no answer, if there is one. `row` is the prompt's own data; mathematics needs none.
+    truncated and yet has no answer, if there is one. `truncated` counts the rollouts that were cut off at the limit of
+    tokens; None in rows of earlier versions, and after rollouts were left out. `row` is the prompt's own data; mathematics needs none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +50,7 @@ class ReferenceRow(SampledRow):
     majority_share: float
     missing_share: float
     unread: tuple[str, ...] = ()
+    truncated: int | None = None
     row: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -64,7 +68,8 @@ class ReferenceRow(SampledRow):
         answers = [kind.voted_answer(each.text, each.truncated, prompt.row) for each in rollouts]
         pairs = zip(rollouts, answers, strict=True)
         texts = (each.text for each, answer in pairs if answer is None and not each.truncated)
-        return cls.of_answers(prompt, answers, texts, kind)
+        found = cls.of_answers(prompt, answers, texts, kind)
+        return found.model_copy(update={"truncated": sum(each.truncated for each in rollouts)})
 
     @classmethod
     def of_answers(
@@ -99,7 +104,7 @@ class ReferenceRow(SampledRow):
         """The vote of the first n answers."""
         group = self.group.first(n)
         keys = tuple(dict.fromkeys(self.keys[label] for label in self.classes[:n] if label is not None))
-        return self.model_copy(update={"classes": group.classes, "keys": keys, **_vote(group)})
+        return self.model_copy(update={"classes": group.classes, "keys": keys, "truncated": None, **_vote(group)})
 
     @classmethod
     def key_of(cls, prompt: Prompt) -> str:
@@ -125,13 +130,6 @@ def _vote(group: GroupAnswers) -> dict[str, Any]:
         "majority_share": votes.majority_count / votes.n,
         "missing_share": votes.classes.count(None) / votes.n,
     }
-
-
-def missing_in(path: Path, kind: AnswerKind) -> str | None:
-    """A warning, with examples, if too many of the file's rollouts have no answer; else None."""
-    shares = array("d", (row.missing_share for row in each_row(path, ReferenceRow)))
-    texts = (text for row in each_row(path, ReferenceRow) for text in row.unread)
-    return missing_warning(sum(shares) / len(shares) if shares else 0.0, texts, "the pass's rollouts", kind)
 
 
 class ReferenceProvenance(Provenance):
@@ -167,6 +165,29 @@ class ReferenceProvenance(Provenance):
         return parse_kind(self.answers)
 
 
+def missing_in(path: Path, made: ReferenceProvenance, many: float = MANY_MISSING) -> str | None:
+    """A warning, with examples and causes, if more than `many` of the file's rollouts have no answer; else None."""
+    missing, cut, unread = array("d"), 0, dict[str, None]()
+    for row in each_row(path, ReferenceRow):
+        missing.append(row.missing_share)
+        cut += row.truncated or 0
+        unread.update(dict.fromkeys(row.unread if len(unread) < EXAMPLES else ()))
+    share = sum(missing) / max(len(missing), 1)
+    warning = missing_warning(share, unread, "the pass's rollouts", made.kind, many)
+    return warning and " ".join([warning, *_causes(made, cut / max(len(missing) * made.n, 1))])
+
+
+def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:
+    """What else a pass with many missing answers shows, and what to change."""
+    if cut_share:
+        yield f"{cut_share:.0%} were cut off at {made.max_new_tokens} tokens: raise rollout.max_new_tokens."
+    if not made.template.startswith(CHAT) and has_chat_template(made.model):
+        yield (
+            f"The prompts did not go through the tokenizer's chat template, which an instruction-tuned model needs: set "
+            f"openrlhf.{CHAT_TEMPLATE} to true."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Reference:
     """A complete artifact, in which rows are found by the policy's prompt, or by the problem as the data set states it.
@@ -179,6 +200,15 @@ class Reference:
     provenance: ReferenceProvenance
     table: RowTable
     file: OpenFile
+
+    def refuse_missing(self, limit: float | None) -> None:
+        """Raises ReferencePassError if more than `limit` of all rollouts have no answer; None: no limit."""
+        if limit is not None and self.table.missing_share > limit:
+            raise ReferencePassError(
+                f"{self.path}: {missing_in(self.path, self.provenance, limit)} Votes of so few rollouts make no "
+                f"pseudo-labels to train on, so that no training begins. To train all the same, raise `missing_limit` "
+                f"(now {limit:g}), or set it to null."
+            )
 
     @property
     def rows(self) -> tuple[ReferenceRow, ...]:
@@ -253,7 +283,7 @@ def _checked(path: Path, file: OpenFile, provenance: ReferenceProvenance) -> Row
         row = parse(path, line, ReferenceRow)
         other = other or _of_another_pass(path, line, row, provenance.n)
         if other is None:
-            found.add(row.prompt_hash, row.problem_hash, line, row.majority_share)
+            found.add(row.prompt_hash, row.problem_hash, line, row.majority_share, row.missing_share)
     _refuse_twice(path, file, found)
     if other is not None:
         raise other

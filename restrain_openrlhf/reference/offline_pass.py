@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.config.command_line import ANSWERS, choose_agent, choose_kind, kind_word
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
@@ -61,8 +62,8 @@ class ModelAndPrompts(BaseModel):
     input_template: str | None = Field(
         None, alias="data.input_template", description="Prompt template; {} stands for the prompt."
     )
-    apply_chat_template: bool = Field(
-        False, alias="data.apply_chat_template", description="Render prompts with the tokenizer's chat template."
+    apply_chat_template: bool | None = Field(
+        None, alias=CHAT_TEMPLATE, description="Render prompts with the tokenizer's chat template."
     )
 
     def source(self) -> PromptSource:
@@ -109,11 +110,10 @@ class OfflineOptions(Sampling, ModelAndPrompts):
         said = self.model_fields_set - {
             name for name in UNNAMED_AT_DEFAULT if getattr(self, name) == fields[name].default
         }
-        given = {f"--{name.replace('_', '-')}": value for name, value in self if name in said}
-        valued = [
-            f"{word}={value}" for word, value in given.items() if value is not None and not isinstance(value, bool)
-        ]
-        return [*valued, *(word for word, value in given.items() if value is True)]
+        given = {name.replace("_", "-"): value for name, value in self if name in said and value is not None}
+        valued = [f"--{word}={value}" for word, value in given.items() if not isinstance(value, bool)]
+        switches = ((word, value) for word, value in given.items() if isinstance(value, bool))
+        return [*valued, *(f"--{'' if value else 'no-'}{word}" for word, value in switches)]
 
 
 @dataclass(frozen=True)

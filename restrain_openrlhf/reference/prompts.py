@@ -8,12 +8,15 @@ from typing import Any
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
+from restrain_openrlhf.config.checks import UNSAID
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import AnyRow, each_numbered_row
 from restrain_openrlhf.data.sources import HubSet, load_dataset, message_text
 from restrain_openrlhf.errors import ConfigError, DataError
 
 FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
+# The beginning of the identity of every chat template.
+CHAT = "chat template"
 # The tag that the host replaces by a picture in a chat.
 PICTURE = "<image>"
 
@@ -23,12 +26,15 @@ NO_COLUMNS: Row = {}
 
 @dataclass(frozen=True)
 class PromptSource:
-    """Where prompts come from and how they are rendered; the fields are OpenRLHF's `data.*` flags."""
+    """Where prompts come from and how they are rendered; the fields are OpenRLHF's `data.*` flags.
+
+    `apply_chat_template` is None if nobody has said yes or no, which is refused if the tokenizer has a chat template.
+    """
 
     dataset: str
     input_key: str = "input"
     input_template: str | None = None
-    apply_chat_template: bool = False
+    apply_chat_template: bool | None = False
     split: str = "train"
     max_samples: int = 100_000_000
     image_key: str = "images"
@@ -103,9 +109,15 @@ def each_prompt(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = 
 
 
 def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
-    """Renders a row's prompt field as the policy's text (openrlhf/datasets/prompts_dataset.py, preprocess_data)."""
+    """Renders a row's prompt field as the policy's text (openrlhf/datasets/prompts_dataset.py, preprocess_data).
+
+    Raises ConfigError or DataError where the tokenizer has a chat template, or lacks one, against what `source` says.
+    """
+    chat_template = getattr(tokenizer, "chat_template", None)
+    if source.apply_chat_template is None and chat_template is not None:
+        raise ConfigError(UNSAID)
     if source.apply_chat_template:
-        if getattr(tokenizer, "chat_template", None) is None:
+        if chat_template is None:
             raise DataError(
                 "data.apply_chat_template is set, but the model's tokenizer has no chat template. Remove the flag and "
                 "give data.input_template, or use the instruction-tuned model."
@@ -147,7 +159,7 @@ def template_identity(source: PromptSource, tokenizer: Any = None) -> str:
     """A short text that is equal for two sources exactly when they render alike. A chat template enters by its hash."""
     if source.apply_chat_template:
         template = str(getattr(tokenizer, "chat_template", None))
-        return f"chat template {hashlib.sha256(template.encode()).hexdigest()[:16]}"
+        return f"{CHAT} {hashlib.sha256(template.encode()).hexdigest()[:16]}"
     return f"input template {source.input_template!r}" if source.input_template else "none"
 
 

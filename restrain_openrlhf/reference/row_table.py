@@ -18,7 +18,7 @@ from restrain_openrlhf.data.jsonl import Line
 from restrain_openrlhf.data.outputs import replacing
 
 # The version of a table's content and of the checks made with it. Another number makes all tables again.
-FORMAT = 1
+FORMAT = 2
 HASH_DIGITS = 16
 # Bytes of a row that are read at first.
 LINE_BYTES = 1 << 13
@@ -26,11 +26,11 @@ LINE_BYTES = 1 << 13
 
 @dataclass(frozen=True, eq=False)
 class RowTable:
-    """Five columns of 64-bit numbers, (5, rows of the artifact).
+    """Six columns of 64-bit numbers, (6, rows of the artifact).
 
     Column 0 has the prompts' keys, ascending. In the same order, column 1 has the byte at which the row begins in the
     file, and column 2 the majority's share as a float. Column 3 has the problems' keys, ascending, and column 4 where
-    their rows begin. A key is the first 64 bits of a SHA-256; among 10^6 of them two are equal with probability 3e-8,
+    their rows begin. Column 5 has the share of rollouts without an answer, in the file's order. A key is the first 64 bits of a SHA-256; among 10^6 of them two are equal with probability 3e-8,
     and readers of a row compare the whole hash.
     """
 
@@ -52,6 +52,11 @@ class RowTable:
         first, last = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
         return [int(offset) for offset in self.columns[column + 1][first:last]]
 
+    @property
+    def missing_share(self) -> float:
+        """The share of all rollouts that have no answer. Every row has the same number of them."""
+        return float(self.columns[5].view(np.float64).mean()) if len(self) else 0.0
+
     def shares(self, digests: Iterable[str]) -> NDArray[np.float64]:
         """The majority's share for each hash of a prompt; NaN for a prompt without a row."""
         wanted = np.fromiter(map(key_of, digests), np.uint64)
@@ -70,16 +75,18 @@ class TableColumns:
     offsets: "array[int]" = field(default_factory=lambda: array("Q"))
     numbers: "array[int]" = field(default_factory=lambda: array("Q"))
     shares: "array[float]" = field(default_factory=lambda: array("d"))
+    missing: "array[float]" = field(default_factory=lambda: array("d"))
 
     def __len__(self) -> int:
         return len(self.prompts)
 
-    def add(self, prompt_hash: str, problem_hash: str, line: Line, share: float) -> None:
+    def add(self, prompt_hash: str, problem_hash: str, line: Line, share: float, missing: float) -> None:
         self.prompts.append(key_of(prompt_hash))
         self.problems.append(key_of(problem_hash))
         self.offsets.append(line.offset)
         self.numbers.append(line.number)
         self.shares.append(share)
+        self.missing.append(missing)
 
     def alike(self) -> Iterator[tuple[int, int]]:
         """Pairs of rows whose prompts have one key: the first row, and each later one, in the file's order."""
@@ -91,9 +98,9 @@ class TableColumns:
     def table(self) -> RowTable:
         prompts, problems, offsets = map(np.array, (self.prompts, self.problems, self.offsets))
         by_prompt, by_problem = np.argsort(prompts, kind="stable"), np.argsort(problems, kind="stable")
-        share = np.array(self.shares).view(np.uint64)
-        columns = (prompts[by_prompt], offsets[by_prompt], share[by_prompt], problems[by_problem], offsets[by_problem])
-        return RowTable(np.stack(columns))
+        share, missing = (np.array(each).view(np.uint64) for each in (self.shares, self.missing))
+        of_prompts = prompts[by_prompt], offsets[by_prompt], share[by_prompt]
+        return RowTable(np.stack((*of_prompts, problems[by_problem], offsets[by_problem], missing)))
 
 
 def key_of(digest: str) -> int:

@@ -14,6 +14,7 @@ from rich.table import Table
 from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.commands.premise.diagnosis import Premise
 from restrain_openrlhf.commands.premise.shared import LEAST_GOLD, CommonAnswer
+from restrain_openrlhf.config.yaml_file import MISSING_LIMIT
 
 # Share of squared advantage on wrong majorities. Methods with .16 or less learned; with .34 or more they collapsed, or
 # gained little from stored labels; one with .22 ended in between.
@@ -36,7 +37,7 @@ def findings(premise: Premise) -> list[PremiseFinding]:
     """The findings that apply, warnings first."""
     texts = [_shortcut(premise, answer) for answer in premise.common if answer.is_shortcut]
     if many := missing_warning(premise.missing_share, premise.unread, "the frozen model's rollouts", premise.kind):
-        texts.append(many + _other_kinds(premise))
+        texts.append(many + _other_kinds(premise) + _refused(premise))
     if premise.chosen.mean_advantage == 0:
         texts.append(f"{premise.chosen.name} has no advantage on any prompt: nothing would be learned.")
     found = [*(PremiseFinding("warning", text) for text in texts), *_reliability(premise), *_penalty(premise)]
@@ -57,6 +58,11 @@ def _shortcut(premise: Premise, answer: CommonAnswer) -> str:
 def _other_kinds(premise: Premise) -> str:
     read = [f"{name} {share:.0%}" for name, share in premise.others.items() if share >= OTHER_KIND_SHARE]
     return f" Of responses without an answer, other kinds of answers read: {', '.join(read)}." if read else ""
+
+
+def _refused(premise: Premise) -> str:
+    is_refused = premise.missing_share > MISSING_LIMIT
+    return f" A training refuses more than {MISSING_LIMIT:.0%} (`missing_limit`)." if is_refused else ""
 
 
 def _have(prompts: int) -> str:

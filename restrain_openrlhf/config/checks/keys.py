@@ -133,24 +133,3 @@ KEYS: tuple[Check, ...] = (
     ),
     uncorrected_rollouts,
 )
-# These come last, because they ask for settings to be added and not to be changed.
-INPUTS: tuple[Check, ...] = (
-    refused_if(
-        lambda flags, *_: not flags["actor.model_name_or_path"],
-        "actor.model_name_or_path is not set. Name the model to train.",
-    ),
-    refused_if(
-        lambda flags, *_: not flags["data.prompt_dataset"],
-        "data.prompt_dataset is not set. Name the training file or data set.",
-    ),
-    # A service that scores has the reference itself; the run then only needs one to select prompts.
-    refused_if(
-        lambda _flags, config, method: (
-            config.reference is None
-            and method.needs_reference
-            and (config.service is None or method.selection is not None)
-        ),
-        "The method {method!r} needs the frozen model's vote on every prompt, but no reference was given. Make one "
-        "with `restrain reference` and name it under `reference:`.",
-    ),
-)

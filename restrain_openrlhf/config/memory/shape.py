@@ -91,11 +91,11 @@ def shape_of(model: str, config: Path | None = None) -> ModelShape:
 
     Raises NoEstimateError if the shape is not known here, and for a model that is not a dense decoder.
     """
-    path = config or Path(model) / "config.json"
-    if config is None and not path.is_file():
-        if model in shipped():
-            return shipped()[model]
-        path = _in_the_hubs_cache(model)
+    if config is None and model in shipped() and not Path(model).is_dir():
+        return shipped()[model]
+    path = config or model_file(model, "config.json")
+    if path is None:
+        raise NoEstimateError(f"{model}: its shape is not known here, and nothing is fetched to learn it. {REMEDY}")
     return _read(path)
 
 
@@ -140,14 +140,15 @@ def _window(written: Mapping[str, Any]) -> Any:
     return window if written.get("max_window_layers", 28) < written["num_hidden_layers"] else None
 
 
-def _in_the_hubs_cache(model: str) -> Path:
-    """The config.json in the hub's cache, from an earlier download. Raises NoEstimateError if there is none."""
+def model_file(model: str, name: str) -> Path | None:
+    """A file of a model's folder, or of the hub's cache from an earlier download. None where it is in neither."""
+    if (own := Path(model) / name).is_file():
+        return own
     try:
         from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not in a plain installation
 
         # It raises ValueError for a text that cannot be a hub id.
-        if isinstance(found := try_to_load_from_cache(model, "config.json"), str):
-            return Path(found)
+        found = try_to_load_from_cache(model, name)
     except (ImportError, ValueError):
-        pass
-    raise NoEstimateError(f"{model}: its shape is not known here, and nothing is fetched to learn it. {REMEDY}")
+        return None
+    return Path(found) if isinstance(found, str) else None

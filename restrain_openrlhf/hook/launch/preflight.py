@@ -55,7 +55,7 @@ class RunInputs:
     """The inputs of a run as its settings name them; nothing has been read yet.
 
     `n` is the number of trained rollouts per prompt. `needed` says how the reference must have been made, without model
-    and template. `agent` is the user's own, if one draws the rollouts. `service` scores the groups if it is not None.
+    and template, and `missing_limit` how many of its rollouts may have no answer. `agent` is the user's own, if one draws the rollouts. `service` scores the groups if it is not None.
     `reads_answers` says whether the run's own processes read answers, for votes or for evaluations.
     """
 
@@ -67,6 +67,7 @@ class RunInputs:
     n: int
     reference: Path | None
     needed: NeededReference
+    missing_limit: float | None
     agent: Agent | None
     service: "ScoreService | None"
     reads_answers: bool
@@ -90,6 +91,7 @@ class RunInputs:
             n=flags["rollout.n_samples_per_prompt"],
             reference=config.reference,
             needed=_needed_reference(config, flags, method),
+            missing_limit=config.missing_limit if method.needs_reference else None,
             agent=config.agent,
             service=_service(config),
             reads_answers=config.service is None or bool(flags["eval.dataset"]),
@@ -117,6 +119,7 @@ class RunInputs:
             return len(texts)
         refuse_mismatch(reference, needed)
         refuse_missing(reference, loaded.prompts)
+        reference.refuse_missing(self.missing_limit)
         selection = self.method.selection
         return len(texts) if selection is None else len(selected(selection, reference, texts))
 
