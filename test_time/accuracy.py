@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import kind_word
 from restrain_openrlhf.data.benchmarks import load_benchmark
-from restrain_openrlhf.data.gold import PromptOnly, identities, load_gold
+from restrain_openrlhf.data.gold import ProblemIdentity, PromptOnly, load_gold
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
@@ -71,8 +71,10 @@ def gold_of(job: Adaptation) -> Mapping[str, str]:
     """
     if job.gold is None:
         return {problem.id: problem.answer for problem in job.problems.load().problems}
-    asked = identities([(row.id, row.problem) for row in load_problems(job.problems, job.kind or MATHEMATICS)])
-    answers = load_gold(job.gold).answers(job.problems.word, asked)
+    kind = job.kind or MATHEMATICS
+    problems = load_problems(job.problems, kind)
+    asked = [ProblemIdentity.of(row.id, row.problem, kind.row(row.problem, row.row)) for row in problems]
+    answers = load_gold(job.gold, kind).answers(job.problems.word, asked)
     return {str(each.id): answers[each.problem] for each in asked if each.problem in answers}
 
 

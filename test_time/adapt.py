@@ -82,7 +82,7 @@ def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep, say:
         say(trained.ending)
     on_phase("the adapted model votes")
     after = _vote(job, plan, trained.chosen_model, "after.jsonl")
-    rows = predictions(base, after, [problem.id for problem in plan.problems])
+    rows = predictions(base, after, [problem.id for problem in plan.problems], plan.config.answers)
     write_rows(job.out / PREDICTIONS, rows)
     outcome = _outcome(job, plan, trained, rows, on_phase)
     write_whole(job.out / "result.json", outcome.model_dump_json(indent=2) + "\n")

@@ -77,26 +77,37 @@ class Outcome(Trained, frozen=True):
     heldout: tuple[str, ...]
 
 
-def predictions(before: Reference, after: Reference, ids: Sequence[str]) -> list[Prediction]:
+def predictions(
+    before: Reference, after: Reference, ids: Sequence[str], kind: AnswerKind = MATHEMATICS
+) -> list[Prediction]:
     """One prediction per problem, in the order of `ids`, which votes of several engines do not have."""
     base, adapted = ({str(row.id): row for row in votes.rows} for votes in (before, after))
-    return [_prediction(base[one], adapted[one]) for one in ids]
+    return [_prediction(base[one], adapted[one], kind) for one in ids]
 
 
-def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
-    """The prediction of one problem. Shares are of all rollouts; a missing answer is None with share 0."""
-    ranked: list[tuple[str | None, float]] = [(answer, votes / after.n) for answer, votes in after.group.ranked()]
-    (answer, share), (second, second_share) = [*ranked, (None, 0.0), (None, 0.0)][:2]
+def _prediction(before: ReferenceRow, after: ReferenceRow, kind: AnswerKind = MATHEMATICS) -> Prediction:
+    """The prediction of one problem. Shares are of all rollouts; a missing answer is None with share 0.
+
+    It does not depend on the order of rollouts, and equal answers in two forms are no change.
+    """
+    (base, base_share), _ = _best_two(before)
+    (answer, share), (second, second_share) = _best_two(after)
+    first, last = kind.classes([base, answer], after.row)
     return Prediction(
         id=after.id,
         answer=answer,
         vote_share=share,
         runner_up=second,
         runner_up_share=second_share,
-        before=before.majority,
-        before_share=before.majority_share,
-        changed=before.majority_key != after.majority_key,
+        before=base,
+        before_share=base_share,
+        changed=first != last,
     )
+
+
+def _best_two(row: ReferenceRow) -> list[tuple[str | None, float]]:
+    ranked: list[tuple[str | None, float]] = [(answer, votes / row.n) for answer, votes in row.group.ranked()]
+    return [*ranked, (None, 0.0), (None, 0.0)][:2]
 
 
 def compare(

@@ -76,7 +76,7 @@ def train_watched(config: RunConfig, rules: StopRules | None, before: Reference,
 
     Raises ConfigError if stop rules have ended the run earlier, and there are no `rules` now.
     """
-    base_share = top_answer_share([row.majority_key for row in before.rows])
+    base_share = top_answer_share(config.answers.alike([row.majority_key for row in before.rows]))
     watch = Watch(RunFolder(config.run_dir), rules, base_share, on_step)
     run = train(config, watch.show, watch.should_stop)
     completion = run.completion()

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError, model_validator
+from pydantic_core import to_jsonable_python
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method.registry import Registry
@@ -19,6 +20,8 @@ Row = Mapping[str, Any]
 PROBLEM = "problem"
 # Usual names of columns with gold.
 GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "solution", "test", "test_list"})
+# Most characters that an error shows of each of two values, and how many of them stand before the first difference.
+SHOWN, SHOWN_BEFORE = 60, 20
 # The methods that make votes. They see only the columns in `row_columns` of a row.
 VOTING_METHODS = ("extract", "key", "classes")
 
@@ -95,6 +98,13 @@ class AnswerKind(BaseModel, ABC):
         Equality must be an equivalence relation. The order of the answers changes only the classes' numbers.
         """
         return number_classes([None if answer is None else self.key(answer, row) for answer in answers])
+
+    def alike(self, keys: Sequence[str | None]) -> list[int | None]:
+        """The classes of answers to different prompts, numbered as in `classes`, by the answers' keys (None: missing).
+
+        No row belongs to all of them, so a kind in which answers with different keys can be equal compares the keys.
+        """
+        return number_classes(keys)
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         """Whether an answer is right in evaluation, which may be more lenient than a vote. A missing answer is wrong.
@@ -203,6 +213,29 @@ def number_classes(keys: Sequence[Hashable | None]) -> list[int | None]:
     """Number equal keys alike, in order of first appearance; None stays None."""
     numbers: dict[Hashable, int] = {}
     return [None if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """The first column, by name, in which two rows differ, with both values cut; None if they do not differ.
+
+    A list or mapping equals the CSV cell that has it as text. A key without a value, which Arrow gives to every mapping
+    of a column, is no key.
+    """
+    for name in sorted(there.keys() | here.keys()):
+        one, other = (_plain(to_jsonable_python(parse_cell(row.get(name)), fallback=str)) for row in (there, here))
+        if one != other:
+            texts = repr(one), repr(other)
+            first = next((place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), 0)
+            start = max(first - SHOWN_BEFORE, 0)
+            shown = ["…" * bool(start) + text[start : start + SHOWN] for text in texts]
+            return f"{name!r} is {shown[0]} there and {shown[1]} here"
+    return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items() if each is not None}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 def read_columns(model: type[Columns], row: Row) -> Columns:

@@ -1,11 +1,12 @@
 """A group's answers with their classes: votes, ranking and majority, and the warning about missing answers."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
-from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes
+from restrain_openrlhf.answers.kind import AnswerKind, Row
 from restrain_openrlhf.method.types import Votes, count_votes
 
 # Share of rollouts. If more have no answer, the prompts, their template or the length limit do not fit.
@@ -30,24 +31,29 @@ class GroupAnswers:
         """The votes of the group. Raises GroupError if it has no rollouts."""
         return count_votes(self.classes)
 
-    def firsts(self) -> list[str]:
-        """Each class's first answer, in the order of the classes' numbers."""
-        places = (self.classes.index(label) for label in range(len(self.votes.counts)))
-        return [answer for place in places if (answer := self.answers[place]) is not None]
+    def representatives(self) -> list[str]:
+        """For each class, in the order of numbers, the answer that stands for it, whatever the order of rollouts."""
+        members: list[list[str]] = [[] for _ in self.votes.counts]
+        for answer, label in zip(self.answers, self.classes, strict=True):
+            if answer is not None and label is not None:
+                members[label].append(answer)
+        return list(map(representative, members))
 
     def ranked(self) -> list[tuple[str, int]]:
-        """Each class's first answer with its votes, most votes first and ties in order of appearance."""
-        found = zip(self.firsts(), self.votes.counts, strict=True)
-        return sorted(found, key=lambda each: -each[1])
+        """Each class's representative with its votes, most votes first and ties in alphabetical order."""
+        found = zip(self.representatives(), self.votes.counts, strict=True)
+        return sorted(found, key=lambda each: (-each[1], each[0]))
 
     @property
     def majority(self) -> str | None:
-        """The first answer of the largest class; None if no rollout has an answer."""
-        return next((answer for answer, _ in self.ranked()), None)
+        """The representative of the largest class, of equally large ones the first to appear; None without answers."""
+        return self.representatives()[self.votes.majority] if self.votes.counts else None
 
-    def first(self, n: int) -> Self:
-        """The first n rollouts, with their classes renumbered."""
-        return type(self)(self.answers[:n], tuple(number_classes(self.classes[:n])))
+
+def representative(answers: Iterable[str] | Counter[str]) -> str:
+    """The most frequent text of equal answers, or of their counts; of equally frequent ones the shortest."""
+    counts = Counter(answers)
+    return min(counts, key=lambda text: (-counts[text], len(text), text))
 
 
 def end_of(response: str) -> str:

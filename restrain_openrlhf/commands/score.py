@@ -134,7 +134,7 @@ def score_row(
     own = row.row(kind)
     answers = [kind.voted_answer(each.text, each.truncated, own) for each in row.rollouts()]
     group = GroupAnswers.of(kind, answers, own)
-    found = reference.by_problem(row.problem) if reference else None
+    found = reference.by_problem(row.problem, own) if reference else None
     gold = str(row.answer) if row.answer is not None else None
     result = score_group(method, group, found, gold, row.problem, row.entropies, kind, own)
     return ScoreRow(

@@ -2,10 +2,11 @@
 
 import math
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -17,6 +18,8 @@ from pydantic import (
     model_serializer,
 )
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.answers.kind import PROBLEM, differing
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import each_numbered_row, unit, write_rows
 from restrain_openrlhf.data.outputs import output_file
@@ -84,7 +87,7 @@ def finite_answer(value: object) -> object:
 
 
 class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+    model_config = ConfigDict(frozen=True, extra="allow", coerce_numbers_to_str=True)
 
     prompt_hash: str | None = None
     problem: str | None = None
@@ -94,27 +97,41 @@ class _Row(BaseModel):
 
 @dataclass(frozen=True)
 class ProblemIdentity:
-    """What identifies a problem when its gold is looked up: its id, if it has one, and the hash of its text."""
+    """What identifies a problem when its gold is looked up: its id, if it has one, and the hash of its text.
+
+    `row` has what votes read of it.
+    """
 
     id: str | None
     problem: str
+    row: Row = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str | int | None, text: str, row: Row = MappingProxyType({})) -> Self:
+        """The identity of a problem by its id and text."""
+        return cls(None if name is None else str(name), text_hash(text), row)
 
 
 @dataclass(frozen=True)
 class GoldFile:
-    """The answers of a file: by the problem's hash, and for rows without a problem by id."""
+    """The answers of a file: by the problem's hash, and for rows without a problem by id.
+
+    `columns` has, by the same names, what votes read of a row, as far as the file says it.
+    """
 
     path: Path
     by_problem: dict[str, str]
     by_id: dict[str, str]
+    columns: dict[str, Row] = field(default_factory=dict)
 
     def answers(self, where: str, asked: Iterable[ProblemIdentity]) -> dict[str, str]:
         """The answers to those problems that have one, by the problem's hash; `where` names the problems in errors.
 
         A file may also have answers to other problems, because texts tell problems apart. Ids do not, so every id in
         the file must be that of a problem. Raises DataError if it is not, where two problems have one id, where id
-        and problem have different answers, and where no problem has an answer.
+        and problem have different answers, where no problem has an answer, and what `of_this_row` raises.
         """
+        asked = map(self.of_this_row, asked)
         # All problems are only needed at once where the file has ids.
         asked = list(asked) if self.by_id else asked
         # Python's hashes take a quarter of the memory of the problems' hashes, and what is found shares the file's
@@ -134,6 +151,16 @@ class GoldFile:
                 "by letter). Give rows {problem, answer} or {id, answer} of these problems, or their .gold.jsonl file."
             )
         return found
+
+    def of_this_row(self, asked: ProblemIdentity) -> ProblemIdentity:
+        """The problem itself. Raises DataError if the file says that a column which votes read has another value."""
+        for stated in (self.columns.get(name, {}) for name in (asked.problem, asked.id) if name is not None):
+            if changed := differing(stated, {column: asked.row.get(column) for column in stated}):
+                raise DataError(
+                    f"{self.path}: has the answer to another row of the problem {str(asked.row[PROBLEM])[:60]!r}: its "
+                    f"column {changed}. Correct one of the two, or leave the column out of the file with gold."
+                )
+        return asked
 
     def _by_id(self, where: str, asked: Sequence[ProblemIdentity]) -> dict[str, str]:
         """The hashes of problems by the ids in this file."""
@@ -155,12 +182,7 @@ class GoldFile:
         return found
 
 
-def identities(problems: Collection[tuple[str | int | None, str]]) -> list[ProblemIdentity]:
-    """The identities of problems, given as pairs of id and text."""
-    return [ProblemIdentity(None if name is None else str(name), text_hash(text)) for name, text in problems]
-
-
-def load_gold(path: Path) -> GoldFile:
+def load_gold(path: Path, kind: AnswerKind = MATHEMATICS) -> GoldFile:
     """Read the answers of a file whose rows have `answer`, and one of `problem`, `prompt_hash` and `id`.
 
     A row with problem and id is found by its problem. Raises DataError for a row without either or with an empty
@@ -177,6 +199,8 @@ def load_gold(path: Path) -> GoldFile:
                 f"{path}, {where}: has none of the columns `problem`, `prompt_hash` and `id`. Add one of them, so "
                 "that the answer can be matched to its problem."
             )
+        if own := kind.own_columns(row.model_extra or {}):
+            gold.columns[name] = own
         # Many problems have the same answer, so share the strings.
         before = (gold.by_problem if problem else gold.by_id).setdefault(name, sys.intern(row.answer))
         if before != row.answer:

@@ -6,8 +6,7 @@ from math import comb, sqrt
 import numpy as np
 from pydantic import BaseModel
 
-from restrain_openrlhf.answers import GroupAnswers
-from restrain_openrlhf.answers.kind import number_classes
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow
 
@@ -30,25 +29,25 @@ def mean_pass_at_k(n: int, right: Sequence[int], k: int) -> float:
     return float(np.mean([pass_at_k(n, count, k) for count in right]))
 
 
-def maj_at_k(row: GradeRow, k: int) -> float:
+def maj_at_k(row: GradeRow, k: int, kind: AnswerKind = MATHEMATICS, own: Row | None = None) -> float:
     """How often the majority answer of k responses to a problem is right. Its mean over problems is maj@k.
 
     It is the mean over the n // k groups of k consecutive responses. Each group is a sample of k, so the mean is
-    unbiased.
+    unbiased. A smaller group is classified anew, by the `kind` of answer and what it reads of the problem's `own` row.
     """
     n = len(row.answers)
     if not 1 <= k <= n:
         raise DataError(f"maj@{k} of {n} responses is not defined: 1 <= k <= n is needed.")
-    groups = [slice(start, start + k) for start in range(0, n - k + 1, k)]
-    return float(np.mean([_of_majority(row, group) for group in groups]))
-
-
-def _of_majority(row: GradeRow, part: slice) -> bool:
-    return majority_right(GroupAnswers(row.answers[part], tuple(number_classes(row.classes[part]))), row.correct[part])
+    if k == n:
+        return float(majority_right(row.group, row.correct))
+    parts = [slice(start, start + k) for start in range(0, n - k + 1, k)]
+    groups = [GroupAnswers.of(kind, row.answers[part], own or {}) for part in parts]
+    right = [majority_right(group, row.correct[part]) for group, part in zip(groups, parts, strict=True)]
+    return float(np.mean(right))
 
 
 def majority_right(group: GroupAnswers, correct: Sequence[bool]) -> bool:
-    """Whether the first response with the majority answer was graded right; False if no response has an answer."""
+    """Whether the majority's representative was graded right; False if no response has an answer."""
     majority = group.majority
     return majority is not None and correct[group.answers.index(majority)]
 

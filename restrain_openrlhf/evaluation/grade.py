@@ -9,6 +9,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, StrictInt, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
+from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.data.gold import finite_answer
 from restrain_openrlhf.data.jsonl import Identified, at, each_numbered_row, identified, validated
 from restrain_openrlhf.data.sources import each_row_of
@@ -89,6 +90,9 @@ class ResponseRow(SampledRow):
     @property
     def key(self) -> str:
         return self.id
+
+    def difference(self, prompt: Prompt) -> str | None:
+        return differing({"prompt": self.prompt}, {"prompt": prompt.text})
 
 
 class RolloutsRow(Identified):

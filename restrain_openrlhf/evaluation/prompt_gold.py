@@ -8,7 +8,7 @@ from typing import Any
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
-from restrain_openrlhf.data.gold import identities, load_gold
+from restrain_openrlhf.data.gold import GoldFile, ProblemIdentity, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
@@ -77,7 +77,7 @@ def gold_for(
 
     Raises DataError if the file cannot be read, has ids that are not in the training set, or answers no prompt.
     """
-    joined = join(prompts, _answers_to(flags, file))
+    joined = join(prompts, _answers_to(flags, load_gold(file, kind), kind))
     if joined is None:
         raise DataError(
             f"{file}: answers none of the {len(prompts)} prompts that were kept (gold is matched by the hash of the "
@@ -92,18 +92,18 @@ def gold_for(
     return replace(joined, kind=kind, rows=rows, exact=exact)
 
 
-def _answers_to(flags: Mapping[str, Any], file: Path) -> Mapping[str, str]:
-    """The file's answers by the problem's hash. Ids in the file are those of the run's training set."""
-    gold = load_gold(file)
-    if not gold.by_id:
+def _answers_to(flags: Mapping[str, Any], gold: GoldFile, kind: AnswerKind) -> Mapping[str, str]:
+    """The file's answers by the problem's hash. Ids and rows in the file are those of the run's training set."""
+    if not gold.by_id and not gold.columns:
         return gold.by_problem
     name = flags.get("data.prompt_dataset")
     if not name:
         raise DataError(
-            f"{file}: gives gold by id, but this run does not record its training set, so that ids cannot be matched. "
-            "Give rows {problem, answer}."
+            f"{gold.path}: gives gold by id, but this run does not record its training set, so that ids cannot be "
+            "matched. Give rows {problem, answer}."
         )
-    return gold.answers(str(name), identities([(row.get("id"), text) for text, row in _problems(flags)]))
+    asked = (ProblemIdentity.of(row.get("id"), text, kind.row(text, row)) for text, row in _problems(flags))
+    return gold.answers(str(name), asked)
 
 
 def _problems(flags: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row, parse_kind
 from restrain_openrlhf.answers.gold import GRADER_VERSION
 from restrain_openrlhf.data.identity import Provenance
 from restrain_openrlhf.data.jsonl import each_row, read_rows, write_rows
@@ -151,8 +151,11 @@ class ScoresSoFar:
         self._right, self._missing, self._tokens, self._truncated = array("q"), 0, 0, 0
         self._majorities: dict[int, array[float]] = {}
 
-    def add(self, grades: GradeRow, response: ResponseRow | None = None) -> None:
-        """Add a problem. Raises DataError if it has another number of responses, or none."""
+    def add(self, grades: GradeRow, kind: AnswerKind, own: Row, response: ResponseRow | None = None) -> None:
+        """Add a problem; `own` is its row for the `kind` of answer.
+
+        Raises DataError if it has another number of responses, or none.
+        """
         n = len(grades.correct)
         if self._n not in (None, n) or not n:
             raise DataError("The problems have different numbers of responses, or none. Finish the evaluation first.")
@@ -160,7 +163,7 @@ class ScoresSoFar:
         self._right.append(sum(grades.correct))
         self._missing += grades.answers.count(None)
         for k in estimators.powers_up_to(n):
-            self._majorities.setdefault(k, array("d")).append(estimators.maj_at_k(grades, k))
+            self._majorities.setdefault(k, array("d")).append(estimators.maj_at_k(grades, k, kind, own))
         if response is not None:
             self._tokens += sum(response.tokens)
             self._truncated += sum(response.truncated)
@@ -197,7 +200,7 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], kind: Answer
         )
     found = ScoresSoFar()
     for row in rows:
-        found.add(grade_vote(row, gold[row.problem_hash], kind))
+        found.add(grade_vote(row, gold[row.problem_hash], kind), kind, row.row)
     return found.scores(with_lengths=False)
 
 
@@ -215,6 +218,7 @@ def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
     Only one problem at a time is in memory. Raises RunError if responses are missing.
     """
     provenance, pairs = folder.each_response()
+    kind = provenance.kind
     found, of, changed = ScoresSoFar(), 0, 0
     # A file of grades is always whole and in the order of problems.
     before = each_row(folder.grades, GradeRow) if folder.grades.exists() else iter(())
@@ -222,8 +226,8 @@ def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
     def graded() -> Iterator[GradeRow]:
         nonlocal of, changed
         for problem, row in pairs:
-            grades, then = _graded(row, problem, provenance.kind), next(before, None)
-            found.add(grades, row)
+            grades, then = _graded(row, problem, kind), next(before, None)
+            found.add(grades, kind, kind.graded_row(problem.problem, problem.row), row)
             if then is not None and then.id == grades.id:
                 of += len(grades.correct)
                 changed += sum(now != old for now, old in zip(grades.correct, then.correct, strict=True))
@@ -233,7 +237,7 @@ def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
     result = Result(
         provenance=provenance,
         scores=found.scores(with_lengths=True),
-        extractor_version=provenance.kind.whole_version,
+        extractor_version=kind.whole_version,
         grader_version=GRADER_VERSION,
     )
     write_whole(folder.result, result.model_dump_json(indent=2) + "\n")

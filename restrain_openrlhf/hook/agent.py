@@ -20,12 +20,10 @@ from restrain_openrlhf.hook.install.instrument import is_active
 from restrain_openrlhf.hook.install.trainers_flags import UNMARKED, refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.rollout.group_columns import (
     GENERATED,
-    MAJORITY,
     PLACE,
     ScoredGroup,
     columns,
     labels,
-    majority_digest,
     vote_columns,
 )
 from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
@@ -102,7 +100,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             refuse_lost_rewards(trainers_command())
         self._method = build(config.method)
         self._scoring = scoring_of(config)
-        self._carries = is_active() and config.keeps_rollouts
+        self._carries = config.keeps_rollouts
         self._groups: GroupGathering[HostRollout] = GroupGathering()
         # Temperature and rollouts per prompt of training, which are those of the first group.
         self._sampling: tuple[float, int] | None = None
@@ -155,7 +153,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         score = await self._scoring.score(request, needed)
         rewards = score.rewards if is_active() else score.pair.net
         extras = extra_logs(request, score, row, drawn)
-        carried = labels(ScoredGroup(request, score), n, self._carries)
+        carried = labels(ScoredGroup(request, score), n, is_active(), self._carries)
         return [
             {**as_arrays(output), "reward": reward, "scores": expected, "label": label, "extra_logs": extra}
             for output, reward, expected, label, extra in zip(
@@ -318,5 +316,4 @@ def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, drawn
     group = vote_columns(request, score)
     if not is_active():
         return [{**each, **group} for each in rows]
-    of_trainer = {MAJORITY: majority_digest(score.majority_key), GENERATED: drawn.tokens}
-    return [{**rows[0], **group, **of_trainer}, *rows[1:]]
+    return [{**rows[0], **group, GENERATED: drawn.tokens}, *rows[1:]]

@@ -41,9 +41,9 @@ def contents(
     The keys are names in a configuration, and MODEL/file for the files of a model. Raises ConfigError for a missing
     model, DataError for data that cannot be read or downloaded.
     """
-    found = {EXTRACTOR: Content("this restrain-openrlhf", f"version {kind.version}")}
+    found = {EXTRACTOR: Content("this restrain-openrlhf", f"version {kind.whole_version}")}
     found |= _model(str(flags[MODEL])) if flags.get(MODEL) else {}
-    found |= {name: _data(name, flags) for name in DATA if flags.get(name)}
+    found |= {name: _data(name, flags, kind) for name in DATA if flags.get(name)}
     if reference is not None and reference.exists():
         found["reference"] = Content(str(reference), f"sha256:{file_digest(reference)}")
     if agent is not None:
@@ -59,7 +59,7 @@ def _model(model: str) -> dict[str, Content]:
     return {f"{MODEL}/{name}": Content(str(folder / name), f"sha256:{digest}") for name, digest in files.items()}
 
 
-def _data(name: str, flags: Mapping[str, Any]) -> Content:
+def _data(name: str, flags: Mapping[str, Any], kind: AnswerKind) -> Content:
     path = Path(str(flags[name]))
     if path.is_file():
         return Content(str(path), f"sha256:{file_digest(path)}")
@@ -67,17 +67,22 @@ def _data(name: str, flags: Mapping[str, Any]) -> Content:
         inside = file_digests(sorted(each for each in path.rglob("*") if each.is_file()))
         lines = (f"{digest}  {each.relative_to(path)}\n" for each, digest in inside.items())
         return Content(str(path), f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()}")
-    return Content(str(path), f"rows:{_of_rows(name, flags)}")
+    return Content(str(path), f"rows:{_of_rows(name, flags, kind)}")
 
 
-def _of_rows(name: str, flags: Mapping[str, Any]) -> str:
-    """The digest of the columns that are read of a hub data set, or of several in order."""
+def _of_rows(name: str, flags: Mapping[str, Any], kind: AnswerKind) -> str:
+    """The digest of what is read of a hub data set, or of several in order: two columns, and those of the kind.
+
+    Columns of gold that the kind has are only read of the evaluation set.
+    """
     columns = (str(flags.get("data.input_key") or "input"), str(flags.get("data.label_key") or ""))
     digest = hashlib.sha256()
     for dataset in str(flags[name]).split(","):
         source = PromptSource(dataset.strip(), split=str(flags.get(DATA[name]) or "train"))
         for _, row in all_rows(source):
             read = [row.get(column) for column in columns]
+            if own := kind.own_columns(row, graded=name == "eval.dataset"):
+                read.append(sorted(own.items()))
             digest.update(json.dumps(read, ensure_ascii=False, default=str).encode() + b"\n")
     return digest.hexdigest()
 

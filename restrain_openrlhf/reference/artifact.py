@@ -4,6 +4,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
+from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.answers.votes import EXAMPLES, MANY_MISSING, end_of, missing_warning
 from restrain_openrlhf.config.checks import has_chat_template
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
@@ -29,10 +31,11 @@ from restrain_openrlhf.reference.sampling_pass import SampledRow, each_of_parts,
 class ReferenceRow(SampledRow):
     """The frozen model's vote on one prompt, from n rollouts. Labels are numbered by first appearance.
 
-    `classes` has the label of each answer, `counts` the votes of each label, and `keys` the key of each label
-    (`AnswerKind.key`), which is equal for equal answers of any prompt. `unread` has the end of one response that is not
-    truncated and yet has no answer, if there is one. `truncated` counts the rollouts that were cut off at the limit of
-    tokens; None in rows of earlier versions, and after rollouts were left out. `row` is the prompt's own data; mathematics needs none.
+    `classes` has the label of each answer, `counts` the votes of each label, and `keys` the key of each label's
+    representative (`AnswerKind.key`), of which `AnswerKind.alike` says whether they are equal. `unread` has the end of
+    one response that is not truncated and yet has no answer, if there is one. `truncated` counts the rollouts that were
+    cut off at the limit of tokens; None in rows of earlier versions, and after rollouts were left out. `row` is the
+    prompt's own data; mathematics needs none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -100,11 +103,13 @@ class ReferenceRow(SampledRow):
         """The key of the majority's answer; None if no rollout has an answer."""
         return self.keys[self.group.votes.majority] if self.keys else None
 
-    def first(self, n: int) -> Self:
-        """The vote of the first n answers."""
-        group = self.group.first(n)
-        keys = tuple(dict.fromkeys(self.keys[label] for label in self.classes[:n] if label is not None))
-        return self.model_copy(update={"classes": group.classes, "keys": keys, "truncated": None, **_vote(group)})
+    def first(self, n: int, kind: AnswerKind) -> Self:
+        """The vote of the first n answers, classified anew, because what made two of them equal may be gone."""
+        group = GroupAnswers.of(kind, self.answers[:n], self.row)
+        return self.model_copy(update={"truncated": None, **_labels(kind, group, self.row), **_vote(group)})
+
+    def difference(self, prompt: Prompt) -> str | None:
+        return differing(self.row, prompt.row) if self.row else None
 
     @classmethod
     def key_of(cls, prompt: Prompt) -> str:
@@ -116,7 +121,7 @@ class ReferenceRow(SampledRow):
 
 
 def _labels(kind: AnswerKind, group: GroupAnswers, row: Row) -> dict[str, Any]:
-    return {"classes": group.classes, "keys": tuple(kind.key(answer, row) for answer in group.firsts())}
+    return {"classes": group.classes, "keys": tuple(kind.key(answer, row) for answer in group.representatives())}
 
 
 def _vote(group: GroupAnswers) -> dict[str, Any]:
@@ -218,6 +223,10 @@ class Reference:
     def each_row(self) -> Iterator[ReferenceRow]:
         return each_row(self.path, ReferenceRow)
 
+    @cached_property
+    def kind(self) -> AnswerKind:
+        return self.provenance.kind
+
     def by_prompt(self, prompt: str) -> ReferenceRow | None:
         """The row of a prompt with its template applied."""
         return self.by_prompt_hash(text_hash(prompt))
@@ -226,21 +235,35 @@ class Reference:
         rows = map(self._read, self.table.of_prompt(digest))
         return next((row for row in rows if row.prompt_hash == digest), None)
 
-    def row(self, prompt: str, where: str = "the prompt") -> ReferenceRow:
-        """As `by_prompt`, but raises ReferencePassError, which names `where`, for a prompt without a row."""
+    def row(self, prompt: str, where: str = "the prompt", own: Row | None = None) -> ReferenceRow:
+        """As `by_prompt`, but raises ReferencePassError, which names `where`, for a prompt without a row.
+
+        If `own` is given, which is what the kind of answer reads of the prompt now, the same for a row that has another
+        value in a column that votes read.
+        """
         found = self.by_prompt(prompt)
         if found is None:
             raise ReferencePassError(
                 f"{self.path} was made for another prompt set: it has no row for {where} {prompt[:80]!r}. Make it "
                 "again with `restrain reference` from the training file, with its template."
             )
-        return found
+        return self._same(found, own, f"{where} {prompt[:80]!r}")
 
-    def by_problem(self, problem: str) -> ReferenceRow | None:
-        """The row of a problem's text without template."""
+    def by_problem(self, problem: str, own: Row | None = None) -> ReferenceRow | None:
+        """The row of a problem's text without template. Raises what `row` raises for a row that differs from `own`."""
         digest = text_hash(problem)
         rows = map(self._read, self.table.of_problem(digest))
-        return next((row for row in rows if row.problem_hash == digest), None)
+        found = next((row for row in rows if row.problem_hash == digest), None)
+        return found and self._same(found, own, f"the problem {problem[:80]!r}")
+
+    def _same(self, found: ReferenceRow, own: Row | None, where: str) -> ReferenceRow:
+        if own is not None and (changed := differing(*map(self.kind.own_columns, (found.row, own)))):
+            raise ReferencePassError(
+                f"{self.path} was made for another row of {where}: its column {changed}, so that the votes are about "
+                "other answers. Restore the column, or make the file again with `restrain reference`. Where a trainer "
+                "or a service gives no columns, give it those of the prompts' file."
+            )
+        return found
 
     def shares(self, prompts: Iterable[str]) -> NDArray[np.float64]:
         """The `majority_share` of each prompt with its template applied; NaN for a prompt without a row."""
@@ -351,7 +374,7 @@ def subset(reference: Reference, out: Path, n: int) -> int:
         )
     if out.resolve() == reference.path.resolve():
         raise ReferencePassError(f"--out {out}: is the file that is read. Name another file.")
-    _write(out, (row.first(n) for row in reference.each_row()), made.model_copy(update={"n": n}))
+    _write(out, (row.first(n, reference.kind) for row in reference.each_row()), made.model_copy(update={"n": n}))
     return made.prompt_count
 
 

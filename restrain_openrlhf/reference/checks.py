@@ -1,6 +1,6 @@
 """Checks that a reference artifact was made for the run that reads it, and selects the prompts that a method keeps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Self
 
 import numpy as np
@@ -98,9 +98,15 @@ def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
 
 
 def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:
-    """Raises ReferencePassError for a prompt without a row. Rows of prompts that are not trained on are allowed."""
-    for place in np.flatnonzero(np.isnan(reference.shares(prompt.text for prompt in prompts))):
-        reference.row(prompts[place].text, prompts[place].where)
+    """Raises ReferencePassError for a prompt without a row, or with a row that differs in what votes read of it.
+
+    Rows of prompts that are not trained on are allowed.
+    """
+    places: Iterable[int] = np.flatnonzero(np.isnan(reference.shares(prompt.text for prompt in prompts)))
+    if reference.kind.row_columns():
+        places = range(len(prompts))
+    for place in places:
+        reference.row(prompts[place].text, prompts[place].where, prompts[place].row)
 
 
 def selected(selection: Selection, reference: Reference, prompts: Sequence[str]) -> list[int]:

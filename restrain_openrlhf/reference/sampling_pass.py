@@ -51,6 +51,10 @@ class SampledRow(BaseModel, ABC):
     def key(self) -> str:
         """The key of this row, equal to `key_of` its prompt."""
 
+    @abstractmethod
+    def difference(self, prompt: Prompt) -> str | None:
+        """What has changed in the prompt since this row was made, with both values; None if nothing has."""
+
 
 Row = TypeVar("Row", bound=SampledRow)
 Made = TypeVar("Made", bound=Provenance)
@@ -124,7 +128,7 @@ class SamplingPass:
             return not any(self._chunks(self._done()))
 
     def _done(self) -> set[str]:
-        """The keys of existing rows. The provenance is written before the first row."""
+        """The keys of existing rows, checked against their prompts. The provenance is written before the first row."""
         if not self.path.stat().st_size:
             self.provenance.write(self.path)
             return set()
@@ -135,7 +139,16 @@ class SamplingPass:
                 "start again."
             )
         drop_cut_line(self.path)
-        return {row.key for row in each_row(self.path, self.row)}
+        prompts = {self.row.key_of(prompt): prompt for prompt in self.prompts}
+        return {row.key for row in each_row(self.path, self.row) if self._is_same(row, prompts.get(row.key))}
+
+    def _is_same(self, row: SampledRow, prompt: Prompt | None) -> bool:
+        if prompt is not None and (changed := row.difference(prompt)):
+            raise self.provenance.error(
+                f"{self.path} has rollouts of another row of {prompt.where} {prompt.text[:80]!r}: {changed}. Restore "
+                "it, choose another --out, or remove the file to start again."
+            )
+        return True
 
     def _chunks(self, done: set[str]) -> Iterator[list[Prompt]]:
         """The missing prompts, chunk by chunk. A resumed pass has the same chunks as one that was never stopped."""

@@ -62,17 +62,18 @@ class GroupScorer:
         thread; otherwise it is pure. Gold reaches the method only if the method says that it reads gold.
 
         Raises a RestrainError if the group cannot be scored: it has another size than the method draws, the
-        reference lacks the prompt, a method that reads gold finds none, the row lacks what the kind of answer needs, or
-        latex2sympy2 does not work.
+        reference lacks the prompt or has another row of it, a method that reads gold finds none, the row lacks what the
+        kind of answer needs, or latex2sympy2 does not work.
         """
         timeouts, deaths = RESIDUAL.here.timed_out, RESIDUAL.here.died
-        known, reference = self.row_of(prompt) if row is None else row, self._reference_row(prompt)
+        known = self.row_of(prompt) if row is None else row
+        reference = self._reference_row(prompt, known)
         with RESIDUAL.group_of_answers():
             group = GroupAnswers.of(self.kind, answers, known)
             score = score_group(self.method, group, reference, gold, prompt, entropies, self.kind, known)
             # A method that reads gold has one label for all right answers; the majority is still that of the vote.
             labelled = GroupAnswers(score.answers, score.votes.classes)
-            keys = [self.kind.key(answer, known) for answer in labelled.firsts()]
+            keys = [self.kind.key(answer, known) for answer in labelled.representatives()]
             majority = None if group.majority is None else self.kind.key(group.majority, known)
         return replace(
             score,
@@ -84,17 +85,17 @@ class GroupScorer:
 
     def check(self, prompt: str, gold: str | None = None) -> None:
         """Raise what `score` would raise because of the prompt or a lack of gold, whatever the answers are."""
-        self._reference_row(prompt)
+        self._reference_row(prompt, self.row_of(prompt))
         refuse_lack_of_gold(self.method, gold, prompt)
 
     def row_of(self, prompt: str) -> Row:
         """The prompt's own data. Raises DataError if `rows` is not empty and has no row for the prompt."""
         return self.rows.find(prompt) or self.kind.row(prompt, {})
 
-    def _reference_row(self, prompt: str) -> ReferenceRow | None:
-        if self.reference is None:
+    def _reference_row(self, prompt: str, row: Row) -> ReferenceRow | None:
+        if self.reference is None or not self.method.needs_reference:
             return None
-        return self.reference.row(prompt) if self.method.needs_reference else self.reference.by_prompt(prompt)
+        return self.reference.row(prompt, own=row)
 
 
 def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupScore:

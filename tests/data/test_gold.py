@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from restrain_openrlhf.data.gold import identities, load_gold
+from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
 from test_time.accuracy import check_gold, gold_of
@@ -137,6 +137,10 @@ def test_problems_without_ids_have_no_gold_by_id(material, write_jsonl):
     (material / "run" / "run.json").unlink()
     assert "this run does not record its training set" in refused("view", material / "run", "--gold", gold)
     assert page(material, write_gold(material, "csv", "problem"))
+
+
+def identities(problems):
+    return [ProblemIdentity.of(name, text) for name, text in problems]
 
 
 def test_an_id_of_two_problems_and_two_answers_to_one_are_refused(write_jsonl):

@@ -7,13 +7,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.answers import MATHEMATICS, parse_kind  # noqa: E402
 from restrain_openrlhf.errors import GroupError, HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     GENERATED,
-    MAJORITY,
     TRAINED_ON,
+    ScoredGroup,
     columns,
-    majority_digest,
+    labels,
+    take_scored,
     take_votes,
     vote_columns,
 )
@@ -22,17 +24,21 @@ from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E4
 from restrain_openrlhf.scoring.wire import GroupRequest  # noqa: E402
 
 
-def rollouts(prompt, *answers):
+def rollouts(prompt, *answers, kind=MATHEMATICS):
     """A group as the trainer gets it; an answer of None was cut off."""
-    scorer = GroupScorer(build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": 0.5})))
+    settings = parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": 0.5})
+    scorer = GroupScorer(build(settings), None, kind)
     texts = [{"text": rf"\boxed{{{answer}}}", "finished": answer is not None} for answer in answers]
     request = GroupRequest(prompt=prompt, responses=texts)
     reply = score_whole_group(scorer, request)
     rows = [{**row, "restrain/place": 7} for row in columns(request, reply)]
-    rows[0] |= {**vote_columns(request, reply), MAJORITY: majority_digest(reply.majority_key), GENERATED: 50}
+    rows[0] |= {**vote_columns(request, reply), GENERATED: 50}
+    carried = labels(ScoredGroup(request, reply), len(rows), hooked=True, carry=False)
     return [
-        SimpleNamespace(prompts=[prompt], info={name: torch.tensor([value]) for name, value in row.items()})
-        for row in rows
+        SimpleNamespace(
+            prompts=[prompt], labels=[label], info={name: torch.tensor([value]) for name, value in row.items()}
+        )
+        for row, label in zip(rows, carried, strict=True)
     ]
 
 
@@ -52,14 +58,18 @@ def samples_again():
 
 
 def test_majorities_are_equal_where_answers_are():
-    def share(*groups):
-        samples = [each for place, answers in enumerate(groups) for each in rollouts(str(place), *answers)]
-        return take_votes(samples, 2).top_answer_share
+    def share(*groups, kind=MATHEMATICS):
+        samples = [each for place, group in enumerate(groups) for each in rollouts(str(place), *group, kind=kind)]
+        found = take_votes(samples, 2, kind).top_answer_share
+        assert take_scored(samples, 2) == []
+        assert {label for sample in samples for label in sample.labels} == {""}, "labels are plain again"
+        return found
 
     assert share(("0.5", "1/2"), (r"\frac12", "3")) == 1
     assert share(("0.5", "1/2"), ("7", "7")) == 0.5
     assert share(("7", "7"), (None, None), (None, None), (None, None)) == 0.25
-    assert (majority_digest(None), 0 < majority_digest("7") < 2**63) == (0, True)
+    about_100 = [(value, "3") for value in ("100", "100.001", "100.002", "100.003", "100.004")]
+    assert share(*about_100, kind=parse_kind({"name": "number"})) == 1, "numbers within the tolerance are one answer"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +97,14 @@ def test_a_rollout_without_its_columns_stops_the_run(place, name):
         take_votes(samples, 2)
 
 
-@pytest.mark.parametrize("name", [MAJORITY, GENERATED, "restrain/voters", "restrain/truncated"])
+def test_a_group_without_its_majority_stops_the_run():
+    samples = rollouts("a", "1", "2")
+    samples[0].labels = [""]
+    with pytest.raises(HookNotActiveError, match="2 of a prompt's 2 rollouts carry no advantages"):
+        take_votes(samples, 2)
+
+
+@pytest.mark.parametrize("name", [GENERATED, "restrain/voters", "restrain/truncated"])
 def test_a_group_without_its_vote_stops_the_run(name):
     samples = rollouts("a", "1", "2")
     del samples[0].info[name]

@@ -27,7 +27,7 @@ class FrozenGroup:
     """One prompt: the frozen model's vote, its first rollouts (as many as a training step has), and gold if known.
 
     `verdicts` caches the grades of all groups of a pass by their `place` in it, because to grade a program takes
-    seconds.
+    seconds. `same` has the key that stands for each key that is equal to others across prompts.
     """
 
     row: ReferenceRow
@@ -36,11 +36,18 @@ class FrozenGroup:
     kind: AnswerKind = MATHEMATICS
     verdicts: dict[int, bytes] = field(default_factory=dict)
     place: int = 0
+    same: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def keys(self) -> tuple[str | None, ...]:
         """The key of each of the frozen model's answers, comparable across prompts; None for a missing answer."""
-        return tuple(None if label is None else self.row.keys[label] for label in self.row.classes)
+        keys = [self.same.get(key, key) for key in self.row.keys]
+        return tuple(None if label is None else keys[label] for label in self.row.classes)
+
+    @property
+    def majority_key(self) -> str | None:
+        key = self.row.majority_key
+        return None if key is None else self.same.get(key, key)
 
     @cached_property
     def gold_key(self) -> str | None:
@@ -52,7 +59,10 @@ class FrozenGroup:
         """Whether the answer with this key is right, by the grades of its rollouts or else by the gold answer's key."""
         verdicts = self.grades.correct if self.grades is not None else ()
         right = [verdict for found, verdict in zip(self.keys, verdicts, strict=False) if found == key]
-        return any(right) if right else self.gold_key == key
+        if right or self.gold_key is None:
+            return any(right)
+        one, other = self.kind.alike([self.gold_key, key])
+        return one == other
 
     @cached_property
     def grades(self) -> GradeRow | None:
@@ -76,8 +86,8 @@ class FrozenPass:
     """The frozen model's rollouts on `count` prompts, n each. A training group has the first `group_size` of them.
 
     `gold` has gold answers by the prompts' hashes. `unread` are some responses without an answer, or their ends, each
-    with the row of its prompt. `verdicts` is the cache of FrozenGroup: each method goes through all groups, which are
-    graded only once.
+    with the row of its prompt. `verdicts` is the cache of FrozenGroup, and `classes` that of training groups:
+    each method goes through all groups, which are graded and classified only once.
     """
 
     source: Path
@@ -89,13 +99,32 @@ class FrozenPass:
     kind: AnswerKind = MATHEMATICS
     unread: Mapping[str, Row] = field(default_factory=dict)
     verdicts: dict[int, bytes] = field(default_factory=dict)
+    classes: dict[int, tuple[int | None, ...]] = field(default_factory=dict)
 
     @property
     def groups(self) -> Iterator[FrozenGroup]:
         """The groups, read anew from the file each time, with one at a time in memory."""
         for place, row in enumerate(self.rows()):
-            gold, own = self.gold.get(row.problem_hash), row.group.first(self.group_size)
-            yield FrozenGroup(row, own, gold, self.kind, self.verdicts, place)
+            gold = self.gold.get(row.problem_hash)
+            yield FrozenGroup(row, self._trained(row, place), gold, self.kind, self.verdicts, place, self._same)
+
+    def _trained(self, row: ReferenceRow, place: int) -> GroupAnswers:
+        """The rollouts of a training group, which are classified anew, once."""
+        if self.group_size == self.n:
+            return row.group
+        answers = row.answers[: self.group_size]
+        if place not in self.classes:
+            self.classes[place] = GroupAnswers.of(self.kind, answers, row.row).classes
+        return GroupAnswers(answers, self.classes[place])
+
+    @cached_property
+    def _same(self) -> Mapping[str, str]:
+        """For each key that is equal to a more frequent one of any prompt, that key."""
+        counts = Counter(row.keys[label] for row in self.rows() for label in row.classes if label is not None)
+        keys = sorted(counts, key=lambda key: (-counts[key], key))
+        first: dict[int | None, str] = {}
+        found = {key: first.setdefault(label, key) for key, label in zip(keys, self.kind.alike(keys), strict=True)}
+        return {key: other for key, other in found.items() if key != other}
 
 
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
@@ -166,8 +195,8 @@ def _frozen_pass(
             f"{path}: prompts have {[n, *others]} rollouts. Sizes of majorities can be compared only if every prompt "
             "has the same number."
         )
-    asked = (ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash) for row in rows())
-    answers = load_gold(gold).answers(str(path), asked) if gold else own
+    asked = (ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash, row.row) for row in rows())
+    answers = load_gold(gold, kind).answers(str(path), asked) if gold else own
     size = group_size or n
     if size > n:
         raise DataError(

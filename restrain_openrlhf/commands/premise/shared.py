@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from statistics import mean, stdev
 
+from restrain_openrlhf.answers.votes import representative
 from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
 
 # Share of rollouts. A shortcut with less did no harm, and in six benchmarks no gold answer has more than .10 of the
@@ -39,7 +40,7 @@ class Excess:
 
 @dataclass(frozen=True)
 class CommonAnswer:
-    """One answer across prompts. `text` is as its first rollout wrote it.
+    """One answer across prompts. `text` is its most frequent text.
 
     `share` is its share of all rollouts. `prompts` counts the prompts where some rollout gives it, `next_prompts` the
     prompts of the next answer by that count, and `majorities` those whose frozen majority it is. `excess` is None if
@@ -77,7 +78,7 @@ def common_answers(frozen: FrozenPass) -> tuple[CommonAnswer, ...]:
             so_far.add(group, key)
     return tuple(
         CommonAnswer(
-            text=so_far.text or "",
+            text=representative(so_far.texts),
             key=key,
             share=total[key] / (frozen.count * frozen.n),
             prompts=prompts[key],
@@ -91,23 +92,22 @@ def common_answers(frozen: FrozenPass) -> tuple[CommonAnswer, ...]:
 
 @dataclass
 class _SoFar:
-    """Counts of one answer while groups are read: its first text, and the prompts whose majority it is.
+    """Counts of one answer while groups are read: its texts, and the prompts whose majority it is.
 
     `over` has, for each prompt with gold, the answer's share of the rollouts, less 1 if it is right there. `right`
     counts the prompts where it is right.
     """
 
-    text: str | None = None
+    texts: Counter[str] = field(default_factory=Counter)
     majorities: int = 0
     right: int = 0
     over: "array[float]" = field(default_factory=lambda: array("d"))
 
     def add(self, group: FrozenGroup, key: str) -> None:
         """Add one prompt's group, for the answer with this key."""
-        if self.text is None:
-            texts = zip(group.keys, group.row.answers, strict=True)
-            self.text = next((text for found, text in texts if found == key), None)
-        self.majorities += group.row.majority_key == key
+        answers = zip(group.keys, group.row.answers, strict=True)
+        self.texts.update(text for found, text in answers if found == key and text is not None)
+        self.majorities += group.majority_key == key
         if group.gold is not None:
             is_right = group.is_right(key)
             self.right += is_right

@@ -1,8 +1,9 @@
 """What the page shows of a group: a summary of its vote in the list, and its classes with responses when open."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from restrain_openrlhf.answers.votes import representative
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
 
@@ -81,7 +82,7 @@ class Summaries:
         numbers = self._numbers.setdefault(group.prompt_id, {})
         votes = []
         for members in ranked_classes(group):
-            answer = members[0].answer
+            answer = standing(members).answer
             number = numbers.setdefault(members[0].key, len(numbers))
             right = self._gold.right(group.prompt, answer)
             votes.append((answer, AnswerVotes(number, _shown(answer), len(members), right)))
@@ -101,7 +102,7 @@ class Summaries:
         )
 
     def _flipped_from(self, group: KeptGroup, run: int) -> str | None:
-        first = next((members[0] for members in ranked_classes(group)), None)
+        first = next((standing(members) for members in ranked_classes(group)), None)
         if first is None or first.answer is None:
             return None
         before = self._last.get((run, group.prompt_id)) or self._references[run](group.prompt_id)
@@ -140,9 +141,16 @@ def details(group: KeptGroup, gold: PromptGold) -> GroupDetails:
     classless = [rollout for rollout in group.rollouts if rollout.label is None]
     found = []
     for members in [*ranked_classes(group), *([classless] if classless else [])]:
-        first, right = members[0], gold.right(group.prompt, members[0].answer)
+        first = standing(members)
+        right = gold.right(group.prompt, first.answer)
         found.append(ClassDetails(first.answer, first.class_votes, first.label_weight, right, tuple(members)))
     return GroupDetails(group.step, group.group, gold.of(group.prompt), tuple(found))
+
+
+def standing(members: Sequence[KeptRollout]) -> KeptRollout:
+    """The first rollout of a class whose answer stands for the class."""
+    answer = representative(each.answer or "" for each in members)
+    return next(each for each in members if (each.answer or "") == answer)
 
 
 def ranked_classes(group: KeptGroup) -> list[list[KeptRollout]]:

@@ -109,7 +109,7 @@ class RunInputs:
         texts = [prompt.text for prompt in loaded.prompts]
         needed = self.needed.model_copy(update={"model_fingerprint": loaded.fingerprint, "template": loaded.template})
         if self.service is not None:
-            self.service.check(self.method, texts[0], self.n, needed)
+            self.service.check(self.method, texts[0], self.n, needed, loaded.prompts[0].row)
             if self.method.selection is None:
                 # The service has read the reference; this process only needs it to select prompts.
                 return len(texts)

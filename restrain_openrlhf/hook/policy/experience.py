@@ -55,7 +55,8 @@ def make_experience_batch(
     """
     samples = args[0] if args else kwargs["rollout_samples"]
     n = maker.args.rollout.n_samples_per_prompt
-    votes, scored, agent = take_votes(samples, n), take_scored(samples, n), take_agent_logs(samples)
+    votes = take_votes(samples, n, config_here().answers)
+    scored, agent = take_scored(samples, n), take_agent_logs(samples)
     experiences = wrapped(*args, **kwargs)
     record = LAST_STEP[maker] = _record(maker, experiences, votes, scored, agent)
     if _has_same_weights(maker):

@@ -1,6 +1,5 @@
 """How a scored group travels in OpenRLHF's rollouts, from the agent to the trainer: columns of numbers, and texts."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.answers.votes import end_of
 from restrain_openrlhf.errors import GroupError, HookNotActiveError
 from restrain_openrlhf.method import GroupScore
@@ -24,8 +24,6 @@ MISSING = "restrain/missing"
 TRUNCATED = "restrain/truncated"
 RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
 RESIDUAL_DEATHS = "restrain/residual_deaths"
-# Only for the hooked trainer: a digest of the majority answer's key, 0 where no rollout has an answer.
-MAJORITY = "restrain/majority"
 # Only for the hooked trainer: the response tokens that were generated for the group.
 GENERATED = "restrain/generated_tokens"
 # The prompt's place among all that the run has dispatched, with `seeded_rollouts`.
@@ -41,7 +39,7 @@ AGENT = (AGENT_REWARD, AGENT_TURNS, AGENT_FAILED)
 RESIDUAL = (RESIDUAL_TIMEOUTS, RESIDUAL_DEATHS)
 VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, *RESIDUAL)
 # What the first rollout of a group carries to the hooked trainer on behalf of the group.
-GROUP_COLUMNS = (*VOTE, MAJORITY, GENERATED)
+GROUP_COLUMNS = (*VOTE, GENERATED)
 
 
 def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
@@ -68,16 +66,12 @@ def vote_columns(request: GroupRequest, score: GroupScore) -> dict[str, float]:
     }
 
 
-def majority_digest(key: str | None) -> int:
-    """63 bits of a digest of the majority answer's key, 0 for None; equal for equal answers."""
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1 if key is not None else 0
-
-
-def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
+def take_votes(samples: Sequence[Any], n: int, kind: AnswerKind = MATHEMATICS) -> StepVotes:
     """Statistics of a step's groups of n rollouts. Columns that are not trained on are removed from the rollouts.
 
-    `samples` are the host's Experience objects, one rollout each (experience.py). Raises GroupError if their number
-    is no multiple of n, or n neighbours do not share one prompt; HookNotActiveError where a rollout was not scored.
+    `samples` are the host's Experience objects, one rollout each (experience.py), and their `kind` of answer says which
+    majorities of different prompts are equal. Raises GroupError if their number is no multiple of n, or n neighbours do
+    not share one prompt; HookNotActiveError where a rollout was not scored.
     """
     if not samples or len(samples) % n:
         raise GroupError(
@@ -90,7 +84,7 @@ def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
         name.removeprefix("restrain/"): np.array([float(info[name].item()) for info in firsts])
         for name in (*VOTE, GENERATED)
     }
-    majorities = [int(info[MAJORITY].item()) or None for info in firsts]
+    majorities = kind.alike([sample.labels[0].majority_key for sample in samples[::n]])
     pair = (torch.cat([sample.info[name] for sample in samples]).numpy() for name in (POSITIVE, NEGATIVE))
     for sample in samples:
         for name in (*GROUP_COLUMNS, PLACE):
@@ -113,7 +107,8 @@ def take_agent_logs(samples: Sequence[Any]) -> dict[str, float]:
 def _prompt_of(samples: Sequence[Any]) -> str:
     """The prompt of a group. Raises an error unless all of its rollouts share the prompt and were scored."""
     without = sum(not sample.info.keys() >= set(TRAINED_ON) for sample in samples)
-    if without or not samples[0].info.keys() >= set(GROUP_COLUMNS):
+    is_whole = samples[0].info.keys() >= set(GROUP_COLUMNS) and isinstance(samples[0].labels[0], GroupLabel)
+    if without or not is_whole:
         raise HookNotActiveError(
             f"{without or len(samples)} of a prompt's {len(samples)} rollouts carry no advantages: the rollout actors "
             "that drew them do not run this project's agent, or run it without the hook."
@@ -130,22 +125,33 @@ def _prompt_of(samples: Sequence[Any]) -> str:
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """The texts that were scored, those of voters included, and the score.
-
-    It travels to the trainer in a label's place.
-    """
+    """The texts that were scored, those of voters included, and the score."""
 
     request: GroupRequest
     score: GroupScore
 
 
-def labels(group: ScoredGroup, trained: int, carry: bool) -> list[Any]:
-    """The host's label of each trained rollout; with `carry`, the first label is the group itself.
+@dataclass(frozen=True)
+class GroupLabel:
+    """What a group's first rollout carries to the hooked trainer in the place of its `label`.
+
+    `majority_key` is the key of the majority's answer, None if no rollout has an answer. `group` is None unless
+    rollouts are kept.
+    """
+
+    label: str
+    majority_key: str | None
+    group: ScoredGroup | None
+
+
+def labels(group: ScoredGroup, trained: int, hooked: bool, carry: bool) -> list[Any]:
+    """The host's label of each trained rollout. If `hooked`, the first is a GroupLabel, with `carry` one of all texts.
 
     The host does not read the labels of rollouts in training (trainer/ppo_utils/), so one of them can carry the group.
     """
     plain = group.request.gold or ""
-    return [group if carry and not place else plain for place in range(trained)]
+    first = GroupLabel(plain, group.score.majority_key, group if carry else None)
+    return [first if hooked and not place else plain for place in range(trained)]
 
 
 def take_scored(samples: Sequence[Any], n: int) -> list[ScoredGroup]:
@@ -153,10 +159,10 @@ def take_scored(samples: Sequence[Any], n: int) -> list[ScoredGroup]:
 
     `samples` are the host's Experience objects, one rollout each, with groups of n neighbours (`take_votes` checks it).
     """
-    found = [sample.labels[0] for sample in samples[::n] if isinstance(sample.labels[0], ScoredGroup)]
-    for sample, group in zip(samples[::n], found, strict=bool(found)):
-        sample.labels = labels(group, 1, carry=False)
-    return found
+    carried: list[GroupLabel] = [sample.labels[0] for sample in samples[::n]]
+    for sample, each in zip(samples[::n], carried, strict=True):
+        sample.labels = [each.label]
+    return [each.group for each in carried if each.group is not None]
 
 
 def unread(groups: Sequence[ScoredGroup]) -> Iterator[str]:

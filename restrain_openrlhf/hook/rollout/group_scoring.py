@@ -11,7 +11,7 @@ from typing import Any, Self
 import aiohttp
 from pydantic import ValidationError
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import RestrainError, ScoreServiceError
 from restrain_openrlhf.method import GroupScore, Method, build
@@ -96,16 +96,17 @@ class ScoreService:
             await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def check(self, method: Method, prompt: str, n: int, needed: NeededReference) -> None:
+    def check(self, method: Method, prompt: str, n: int, needed: NeededReference, row: Row | None = None) -> None:
         """Let the service score a group of n rollouts without answers, before anything heavy starts.
 
         Raises ScoreServiceError if the service does not answer, or would refuse the run's groups: it has another
-        method or token, or a reference that was not made as `needed` or lacks the prompt.
+        method or token, or a reference that was not made as `needed`, lacks the prompt or has another row of it.
         """
         plan = method.rollouts
         voters, trained = (plan.voters, plan.trained) if plan is not None else (n, n)
         group = GroupRequest(
             prompt=prompt,
+            row=None if row is None else dict(row),
             responses=(GroupResponse(text="", finished=False),) * voters,
             gold="0" if method.reads_gold else None,
             entropies=(1.0,) * trained if plan is not None and plan.top_k else None,

@@ -1,19 +1,21 @@
 """Short texts that mean much the same, by clusters of a sentence embedding model's vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from restrain_openrlhf.answers.kind import Row, register
+from restrain_openrlhf.answers.kind import Row, number_classes, register
 from restrain_openrlhf.answers.kinds.compared_texts import ComparedTexts
 from restrain_openrlhf.answers.kinds.embedding.encoder import encoder
 
 Linkage = Literal["complete", "average"]
 # Similarities are rounded, so that ties do not depend on a processor's rounding.
 DECIMALS = 6
+# Time and memory of clustering grow with the cube and the square of the number of texts.
+MOST_ALIKE = 1000
 
 
 @register
@@ -61,6 +63,13 @@ class Embedding(ComparedTexts):
         """
         vectors = encoder(self.model, self.revision).vectors([self.prefix + text for text in texts])
         return clusters(vectors, self.threshold, self.linkage)
+
+    def alike(self, keys: Sequence[str | None]) -> list[int | None]:
+        """Clusters of the first MOST_ALIKE different keys; a later key is alike only to itself."""
+        texts = sorted(list(dict.fromkeys(filter(None, keys)))[:MOST_ALIKE])
+        numbers = self.compared(texts, {}) if len(texts) > 1 else [0] * len(texts)
+        found: dict[str, Hashable] = dict(zip(texts, numbers, strict=True))
+        return number_classes([None if key is None else found.get(key, key) for key in keys])
 
 
 def clusters(vectors: NDArray[np.float32], threshold: float, linkage: Linkage) -> list[int]:
