@@ -71,7 +71,7 @@ def gold_of(job: Adaptation) -> Mapping[str, str]:
     """
     if job.gold is None:
         return {problem.id: problem.answer for problem in job.problems.load().problems}
-    asked = identities([(row.id, row.problem) for row in load_problems(job.problems, job.kind or MATHEMATICS)])
+    asked = identities([(row.id, row.text) for row in load_problems(job.problems, job.kind or MATHEMATICS)])
     answers = load_gold(job.gold).answers(job.problems.word, asked)
     return {str(each.id): answers[each.problem] for each in asked if each.problem in answers}
 
@@ -93,7 +93,7 @@ def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
         if [TEST, *(other.name for other in job.heldout)].count(source.name) > 1:
             raise ConfigError(f"--heldout: two sets would be called {source.name!r} in the tables. Rename one file.")
         held = source.load()
-        held.kind.check(held.kind.graded_row(each.problem, each.row) for each in held.problems)
+        held.kind.check(held.kind.graded_row(each.text, each.row) for each in held.problems)
 
 
 def measure(job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: Callable[[str], None]) -> list[Score]:

@@ -27,16 +27,24 @@ from test_time.report import write_report
 from test_time.training import Trained, train_watched
 
 
-def adapt(job: Adaptation, on_phase: OnPhase = lambda _name: None, on_step: OnStep = lambda _row, _of: None) -> Outcome:
+def adapt(
+    job: Adaptation,
+    on_phase: OnPhase = lambda _name: None,
+    on_step: OnStep = lambda _row, _of: None,
+    on_read: OnPhase = lambda _summary: None,
+) -> Outcome:
     """Adapt the model, or resume the adaptation. All output is written to `job.out`.
 
-    `on_phase` gets the name of each phase, and `on_step` each training step with the total number of steps. Raises a
-    RestrainError for bad input before a model is loaded, and RunError if a phase fails (with the log's last lines) or
-    another process works in the same folder.
+    `on_phase` gets the name of each phase, `on_step` each training step with the total number of steps, and `on_read` a
+    line that says what was read as problems. Raises a RestrainError for bad input before a model is loaded, and
+    RunError if a phase fails (with the log's last lines) or another process works in the same folder.
     """
     on_phase = numbered(on_phase, 4 + 2 * _is_evaluated(job))
     on_phase("checking the model and the problems")
-    problems = load_problems(job.problems, job.kind or MATHEMATICS)
+    reader = job.problems.reader()
+    problems = load_problems(job.problems, job.kind or MATHEMATICS, reader=reader)
+    if not job.problems.is_benchmark:
+        on_read(reader.summary())
     check_gold(job, [problem.id for problem in problems])
     plan = make_plan(job, problems)
     # Weights are downloaded last, because that can take hours for a large model.

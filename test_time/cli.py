@@ -115,7 +115,7 @@ def adapt(
     )
     console = Console(stderr=True, soft_wrap=True, quiet=quiet)
     with step_progress("test-time", console) as (on_phase, on_step):
-        outcome = run(job, on_phase, on_step)
+        outcome = run(job, on_phase, on_step, partial(console.print, markup=False))
     console.print(lead(outcome), style="bold")
     console.print(f"answers: {job.out / PREDICTIONS}\nreport: {job.out / REPORT}\nmodel: {outcome.chosen_model}")
 

@@ -17,6 +17,7 @@ from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.prepare import Prepared, each_entry
 from restrain_openrlhf.data.prepare import prepare as write
 from restrain_openrlhf.data.problems import without_kind
+from restrain_openrlhf.data.prompt_reader import text_of
 from restrain_openrlhf.data.similar_prompts import similar as similar_prompts
 from restrain_openrlhf.data.sources import OWN, TRAINING_SETS, HubSet, TrainingSet, training_set
 from restrain_openrlhf.errors import ConfigError, DataError
@@ -105,6 +106,7 @@ def prepare(
 
 
 def _print_summary(made: Prepared) -> None:
+    typer.echo(made.read)
     typer.echo(f"{made.count:,} prompts: {made.prompts}, digest {made.digest}")
     typer.echo(f"gold: {made.gold or 'none'}; {made.dropped_duplicates} equal prompts dropped")
     another = made.whole_set.is_another
@@ -116,7 +118,9 @@ def _held_out(entry: TrainingSet, benchmark_dir: Path | None) -> tuple[str, ...]
     if entry.apart_from is None:
         return ()
     try:
-        return tuple(without_kind(problem) for problem in load_benchmark(entry.apart_from, benchmark_dir).problems)
+        return tuple(
+            text_of(without_kind(problem)) for problem in load_benchmark(entry.apart_from, benchmark_dir).problems
+        )
     except DataError as error:
         raise DataError(
             f"{entry.name}: its prompts must be compared with {entry.apart_from}, which could not be read. {error} "
@@ -201,8 +205,8 @@ def overlap(
     if len({entry.name for entry in loaded}) < len(loaded):
         raise ConfigError(f"--benchmarks {benchmarks!r}: two have one name. Give each once, files as NAME=PATH.")
     source = replace(OWN, name=str(prompts), prompt=prompt_column)
-    rows = ((entry.id, entry.problem) for entry in each_entry(source, str(prompts)))
-    tests = {entry.name: [(problem.id, problem.problem) for problem in entry.problems] for entry in loaded}
+    rows = ((entry.id, entry.text) for entry in each_entry(source, str(prompts)))
+    tests = {entry.name: [(problem.id, problem.text) for problem in entry.problems] for entry in loaded}
     found = overlaps(rows, tests, n)
     if out:
         nearest_first = sorted(found, key=lambda pair: -pair.share)
@@ -228,7 +232,7 @@ def similar(
     if out.resolve() == prompts.resolve():
         raise ConfigError(f"--out {out}: is the file of the prompts. Name another.")
     source = replace(OWN, name=str(prompts), prompt=prompt_column)
-    found = similar_prompts(lambda: ((each.id, each.problem) for each in each_entry(source, str(prompts))), least)
+    found = similar_prompts(lambda: ((each.id, each.text) for each in each_entry(source, str(prompts))), least)
     write_rows(out, found)
     of = len({name for pair in found for name in (pair.id, pair.other_id)})
     typer.echo(f"{len(found):,} pairs of {of:,} prompts share {least:.0%} or more of their runs of three words: {out}")

@@ -241,7 +241,7 @@ def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
 
 
 def _graded(row: ResponseRow, problem: Problem, kind: AnswerKind) -> GradeRow:
-    own = kind.graded_row(problem.problem, problem.row)
+    own = kind.graded_row(problem.text, problem.row)
     answers = [kind.extract(response, own) for response in row.responses]
     return grade_answers(row.id, answers, problem.answer, kind, own)
 
