@@ -73,7 +73,7 @@ def gold_of(job: Adaptation) -> Mapping[str, str]:
         return {problem.id: problem.answer for problem in job.problems.load().problems}
     kind = job.kind or MATHEMATICS
     problems = load_problems(job.problems, kind)
-    asked = [ProblemIdentity.of(row.id, row.problem, kind.row(row.problem, row.row)) for row in problems]
+    asked = [ProblemIdentity.of(row.id, row.text, kind.row(row.text, row.row)) for row in problems]
     answers = load_gold(job.gold, kind).answers(job.problems.word, asked)
     return {str(each.id): answers[each.problem] for each in asked if each.problem in answers}
 
@@ -95,7 +95,7 @@ def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
         if [TEST, *(other.name for other in job.heldout)].count(source.name) > 1:
             raise ConfigError(f"--heldout: two sets would be called {source.name!r} in the tables. Rename one file.")
         held = source.load()
-        held.kind.check(held.kind.graded_row(each.problem, each.row) for each in held.problems)
+        held.kind.check(held.kind.graded_row(each.text, each.row) for each in held.problems)
 
 
 def measure(job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: Callable[[str], None]) -> list[Score]:

@@ -44,13 +44,16 @@ def adapt(
     """Adapt the model, or resume the adaptation. All output is written to `job.out`.
 
     `on_phase` gets the name of each phase, `on_step` each training step with the total number of steps, and `say` what
-    a user should know at once. Raises a RestrainError for bad input before a model is loaded, ReferencePassError if
-    most of the base model's rollouts have no answer, and RunError if a phase fails (with the log's last lines) or
-    another process works in the same folder.
+    a user should know at once, such as what was read as problems. Raises a RestrainError for bad input before a model
+    is loaded, ReferencePassError if most of the base model's rollouts have no answer, and RunError if a phase fails
+    (with the log's last lines) or another process works in the same folder.
     """
     on_phase = numbered(on_phase, 4 + 2 * _is_evaluated(job))
     on_phase("checking the model and the problems")
-    problems = load_problems(job.problems, job.kind or MATHEMATICS)
+    reader = job.problems.reader()
+    problems = load_problems(job.problems, job.kind or MATHEMATICS, reader=reader)
+    if not job.problems.is_benchmark:
+        say(reader.summary())
     check_gold(job, [problem.id for problem in problems])
     make_plan(job, problems)
     # Weights are downloaded last, because that can take hours for a large model.

@@ -12,12 +12,14 @@ from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.gold import PromptOnly
+from restrain_openrlhf.data.prompt_reader import reworded
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.protocol import PAPER
 from restrain_openrlhf.hook.launch.train import check_flags
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference.offline_pass import offline_pass
+from restrain_openrlhf.reference.prompts import PromptSource, renderer
 from test_time.problems import Source, instructed, keep_problems
 from test_time.stopping import StopRules
 
@@ -117,8 +119,9 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     instructs = chats if job.boxed is None else job.boxed
     worded = instructed(problems, config.answers) if instructs else list(problems)
     # Apply the input template here instead of by its flag, so that evaluations have the same wording.
-    if template and not chats:
-        worded = [each.model_copy(update={"problem": str(template).format(each.problem)}) for each in worded]
+    if not chats:
+        render = renderer(PromptSource("", input_template=template), None)
+        worded = [each.model_copy(update={"problem": reworded(each.problem, render)}) for each in worded]
     return Plan(source, config, takes_template, instructs, tuple(worded))
 
 

@@ -123,7 +123,7 @@ def compare(
 
     Every problem must have gold; `check_gold` refuses other sets before training.
     """
-    own = {each.id: kind.graded_row(each.problem, each.row) for each in problems}
+    own = {each.id: kind.graded_row(each.text, each.row) for each in problems}
     right = {
         row.id: [kind.is_right(one, gold[str(row.id)], own.get(str(row.id), {})) for one in (row.before, row.answer)]
         for row in rows

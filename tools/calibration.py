@@ -90,7 +90,7 @@ def calibrate(
     """Sample the model on the problems and grade it, as evaluation does."""
     torch.manual_seed(seed)
     grades = [
-        grade_answers(row.id, answers, row.answer, kind, kind.row(row.problem, row.row))
+        grade_answers(row.id, answers, row.answer, kind, kind.row(row.text, row.row))
         for row, answers in _sampled(model, tokenizer, problems, kind, most_tokens)
     ]
     sizes = np.array([row.group.votes.majority_count for row in grades])
@@ -153,7 +153,7 @@ def rollouts_of(
             pad_token_id=PAD,
         )
     responses = tokens[:, prompts.shape[1] :]
-    rows = [kind.row(each.problem, each.row) for each in problems for _ in range(ROLLOUTS)]
+    rows = [kind.row(each.text, each.row) for each in problems for _ in range(ROLLOUTS)]
     decoded = [(tokenizer.decode(tokens, skip_special_tokens=True), EOS not in tokens) for tokens in responses.tolist()]
     answers = [kind.voted_answer(text, cut, row) for (text, cut), row in zip(decoded, rows, strict=True)]
     return tokens, responses, [answers[start : start + ROLLOUTS] for start in range(0, len(answers), ROLLOUTS)]

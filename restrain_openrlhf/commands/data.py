@@ -14,6 +14,7 @@ from restrain_openrlhf.data.gold import sidecar_path
 from restrain_openrlhf.data.prepare import Prepared
 from restrain_openrlhf.data.prepare import prepare as write
 from restrain_openrlhf.data.problems import without_kind
+from restrain_openrlhf.data.prompt_reader import text_of
 from restrain_openrlhf.data.sources import TRAINING_SETS, HubSet, TrainingSet, training_set
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.reference import load_reference
@@ -100,6 +101,7 @@ def prepare(
 
 
 def _print_summary(made: Prepared) -> None:
+    typer.echo(made.read)
     typer.echo(f"{made.count:,} prompts: {made.prompts}, digest {made.digest}")
     typer.echo(f"gold: {made.gold or 'none'}; {made.dropped_duplicates} equal prompts dropped")
     another = made.whole_set.is_another
@@ -111,7 +113,9 @@ def _held_out(entry: TrainingSet, benchmark_dir: Path | None) -> tuple[str, ...]
     if entry.apart_from is None:
         return ()
     try:
-        return tuple(without_kind(problem) for problem in load_benchmark(entry.apart_from, benchmark_dir).problems)
+        return tuple(
+            text_of(without_kind(problem)) for problem in load_benchmark(entry.apart_from, benchmark_dir).problems
+        )
     except DataError as error:
         raise DataError(
             f"{entry.name}: its prompts must be compared with {entry.apart_from}, which could not be read. {error} "

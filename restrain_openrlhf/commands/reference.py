@@ -70,6 +70,7 @@ def _run(job: OfflinePass, missing_limit: float | None = None) -> None:
     out = job.options.out
     everywhere = ShardedPass([out], job.options.tensor_parallel_size)
     console = Console(stderr=True)
+    console.print(job.read, markup=False, highlight=False, soft_wrap=True)
     with sampling_progress(console) as progress:
         task = progress.add_task("offline pass", total=len(job.prompts))
         here = partial(job.sampling().run, lambda: _engine(job))

@@ -14,9 +14,9 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
 from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
 from restrain_openrlhf.config.command_line import parse_overrides
-from restrain_openrlhf.data.jsonl import at, each_line, write_rows
+from restrain_openrlhf.data.jsonl import each_line, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
-from restrain_openrlhf.evaluation.grade import RolloutsRow, numbered_rollouts
+from restrain_openrlhf.evaluation.grade import RolloutsRow, placed_rollouts
 from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.checks import refuse_other_kind
@@ -79,16 +79,16 @@ def score(
     shown = console.is_terminal
     counted = shown and rollouts.suffix.lower() == ".jsonl" and rollouts.is_file()
     count = sum(1 for _ in each_line(rollouts)) if counted else None
-    numbered = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
+    placed = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
     missing = MissingSoFar()
-    write_rows(out, _scored(rollouts, numbered, missing, lambda row: score_row(row, chosen, artifact, kind)))
+    write_rows(out, _scored(rollouts, placed, missing, lambda row: score_row(row, chosen, artifact, kind)))
     if many := missing.warning("the file's rollouts", kind):
         console.print(f"warning: {many}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"scores: {out}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:
-    rows = numbered_rollouts(rollouts)
+def _rows(rollouts: Path) -> Iterator[tuple[str, RolloutsRow]]:
+    rows = placed_rollouts(rollouts)
     first = next(rows, None)
     if first is None:
         raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
@@ -113,14 +113,14 @@ def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -
 
 
 def _scored(
-    path: Path, rows: Iterable[tuple[int, RolloutsRow]], missing: MissingSoFar, one: Callable[[RolloutsRow], ScoreRow]
+    path: Path, rows: Iterable[tuple[str, RolloutsRow]], missing: MissingSoFar, one: Callable[[RolloutsRow], ScoreRow]
 ) -> Iterator[ScoreRow]:
-    """Each row's score. Errors name the row's line; rollouts without a class are counted in `missing`."""
-    for number, row in rows:
+    """Each row's score. Errors name the row's place; rollouts without a class are counted in `missing`."""
+    for place, row in rows:
         try:
             score = one(row)
         except RestrainError as error:
-            raise type(error)(f"{at(path, number)}: {error}") from None
+            raise type(error)(f"{path}, {place}: {error}") from None
         missing.add(row.responses, score.classes)
         yield score
 

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,7 @@ def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False)
     console, finished = Console(stderr=True, quiet=quiet), RunFolder(resolved.run_dir).completed.exists()
     with step_progress(resolved.run_dir.name, console) as (on_phase, on_step):
         on_phase("checking the configuration, the model, the prompts and the reference")
-        folder = run(resolved, on_step, on_phase=on_phase)
+        folder = run(resolved, on_step, on_phase=on_phase, on_read=partial(console.print, markup=False, soft_wrap=True))
     console.print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
     if finished:
         console.print(

@@ -9,7 +9,8 @@ from restrain_openrlhf.data import problems as row_schemas
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import AnyRow, write_rows
 from restrain_openrlhf.data.problems import Problem, RowSchema
-from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
+from restrain_openrlhf.data.prompt_reader import PromptReader, with_answer
+from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows, placed_rows_of
 from restrain_openrlhf.errors import DataError, did_you_mean
 
 GPQA_GATE = (
@@ -95,7 +96,10 @@ SUITES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class LoadedBenchmark:
-    """The problems of a benchmark and their source; `warning` where their number is not a known one."""
+    """The problems of a benchmark and their source; `warning` where their number is not a known one.
+
+    `read` says, of a file of the user's, what was read as what.
+    """
 
     name: str
     title: str
@@ -103,12 +107,16 @@ class LoadedBenchmark:
     problems: tuple[Problem, ...]
     warning: str | None = None
     kind: AnswerKind = MATHEMATICS
+    read: str | None = None
 
 
-def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | None = None) -> LoadedBenchmark:
+def load_benchmark(
+    word: str, folder: Path | None = None, asked: AnswerKind | None = None, column: str | None = None
+) -> LoadedBenchmark:
     """Load a benchmark by its name (from a copy in `folder`, else from the hub), by `NAME=PATH`, or by `PATH`.
 
-    Answers are of the kind `asked`, or else mathematics.
+    Answers are of the kind `asked`, or else mathematics. `column` has the prompts of a file of the user's
+    (data/prompt_reader.py).
 
     Raises DataError for an unknown name, a set that cannot be loaded, a wrong row, a repeated id, and an empty set.
     """
@@ -123,15 +131,16 @@ def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | No
     schemas = known.schemas if known else (row_schemas.WORDED,) if kind == MATHEMATICS else (row_schemas.PLAIN,)
     place = _file_of(path) if path else _in_folder(name, folder)
     source = str(known.hub) if known and place == HUB else str(place)
-    rows = load_rows(known.hub if known else None, str(place))
+    reader = None if known else PromptReader("--column", column)
+    rows = list(placed_rows_of(known.hub if known else None, str(place)))
     problems = tuple(
         _with_row(problem, row, kind)
-        for number, row in enumerate(rows)
-        if (problem := _problem(f"{name} ({source}), row {number + 1}", known, schemas, row, number))
+        for number, (where, row) in enumerate(rows)
+        if (problem := _problem(f"{name} ({source}), {where}", reader, schemas, row, number))
     )
     _check(f"{name} ({source})", problems, len(rows))
     title, warning = known.title if known else name, _size_warning(known, len(problems))
-    return LoadedBenchmark(name, title, source, problems, warning, kind)
+    return LoadedBenchmark(name, title, source, problems, warning, kind, reader.summary() if reader else None)
 
 
 def _with_row(problem: Problem, row: Row, kind: AnswerKind) -> Problem:
@@ -171,26 +180,27 @@ def _file_of(path: Path) -> Path:
 
 
 def _problem(
-    where: str, known: Benchmark | None, schemas: Sequence[RowSchema], row: Row, number: int
+    where: str, reader: PromptReader | None, schemas: Sequence[RowSchema], row: Row, number: int
 ) -> Problem | None:
-    """The problem of a row, read by the first schema that fits.
+    """The problem of a row, read by the first schema that fits; with a `reader`, of a file of the user's.
 
     Raises DataError if none fits, or a value is wrong.
     """
-    schema = next((schema for schema in schemas if schema.fits(row)), None)
+    read = {**with_answer(row), "problem": reader.read(where, row)} if reader else row
+    schema = next((schema for schema in schemas if schema.fits(read)), None)
     try:
         if schema is None:
             raise DataError(f"its columns are {', '.join(sorted(map(str, row)))}")
-        return schema.read(row, number)
+        return schema.read(read, number)
     except DataError as error:
         wanted = "; or ".join(map(str, schemas))
-        raise DataError(f"{where}: {error}. Give rows with {wanted}.{_hint(known, row)}") from None
+        raise DataError(f"{where}: {error}. Give rows with {wanted}.{_hint(row) if reader else ''}") from None
 
 
-def _hint(known: Benchmark | None, row: Row) -> str:
+def _hint(row: Row) -> str:
     """A hint, for a user's own file, at known benchmarks that have rows like this one."""
     found = [name for name, entry in BENCHMARKS.items() if len(entry.schemas) > 1 and entry.schemas[0].fits(row)]
-    return f" It looks like {' or '.join(found)}: then give {found[0]}=PATH." if found and known is None else ""
+    return f" It looks like {' or '.join(found)}: then give {found[0]}=PATH." if found else ""
 
 
 def _check(where: str, problems: tuple[Problem, ...], rows: int) -> None:

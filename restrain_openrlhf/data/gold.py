@@ -14,19 +14,18 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
-    ValidationError,
     model_serializer,
 )
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM, differing
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import each_numbered_row, unit, write_rows
+from restrain_openrlhf.data.jsonl import validated, write_rows
 from restrain_openrlhf.data.outputs import output_file
-from restrain_openrlhf.data.sources import each_row_of
-from restrain_openrlhf.errors import DataError, no_such_file
+from restrain_openrlhf.data.prompt_reader import PROMPTS, PromptReader, TextOrChat, text_of, with_answer
+from restrain_openrlhf.data.tables import placed_rows
+from restrain_openrlhf.errors import DataError
 
-TABLES = (".csv", ".parquet")
 MAX_NAMED = 5
 
 
@@ -39,8 +38,12 @@ class PromptOnly(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
-    problem: str
+    problem: TextOrChat
     row: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return text_of(self.problem)
 
     @model_serializer(mode="wrap")
     def _without_empty_row(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -214,21 +217,13 @@ def load_gold(path: Path, kind: AnswerKind = MATHEMATICS) -> GoldFile:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
-    """Every row with its place. Any file that is not called a table is read as JSON."""
-    if path.suffix.lower() not in TABLES:
-        yield from ((f"{unit(path)} {number}", row) for number, row in each_numbered_row(path, _Row))
-        return
-    if not path.is_file():
-        raise DataError(no_such_file(path))
-    for number, row in enumerate(each_row_of(None, str(path)), start=1):
-        try:
-            yield f"row {number}", _Row.model_validate(row)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise DataError(
-                f"{path}, row {number}: {first['loc'][0]}: {first['msg']}; the columns are "
-                f"{', '.join(map(str, row))}. Name the columns answer, and problem or id."
-            ) from None
+    """Every row with its place. As in verl's files, a prompt can identify it, and the answer can be in an object."""
+    reader = PromptReader("a column `problem`", "problem", is_default=True)
+    for place, row in placed_rows(path):
+        known = {name: row[name] for name in ("problem", "prompt_hash", "id") if row.get(name) not in (None, "")}
+        if isinstance(known.get("problem"), list) or (not known and any(name.lower() in PROMPTS for name in row)):
+            known["problem"] = text_of(reader.read(f"{path}, {place}", row))
+        yield place, validated(path, place, {**with_answer(row), **known}, _Row)
 
 
 def _some(names: Sequence[str]) -> str:

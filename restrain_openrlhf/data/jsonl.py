@@ -1,17 +1,23 @@
-"""Files of typed rows: strict reading with line numbers, atomic writing, safe appending, and following.
+"""JSON Lines of typed rows: strict reading with line numbers, atomic writing (Parquet too), appending, and following.
 
-Files are JSON Lines, or Parquet if their name ends in .parquet. One that ends in .json may also be a JSON array.
+Tables that users bring, in these and other formats, are read by data/tables.py.
 """
 
+import codecs
+import gzip
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, TypeVar
+from typing import IO, Any, BinaryIO, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -42,6 +48,15 @@ TAIL_BYTES = 1 << 16
 BATCH_ROWS = 1024
 # The escape of one half of a character beyond the first 65,536. Whole ones match too, so a match is looked at again.
 HALF_A_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+# The first bytes of a file that gzip has packed, and the marks of encodings. UTF-32's begins with UTF-16's.
+GZIP = b"\x1f\x8b"
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+SAVE_AS_UTF8 = 'Save it as UTF-8, which Excel calls "CSV UTF-8".'
 
 
 def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
@@ -54,47 +69,28 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
 
 def each_row(path: Path, row_type: type[Row]) -> Iterator[Row]:
     """The rows of `read_rows` one at a time, for files that are too large for memory."""
-    return (row for _, row in each_numbered_row(path, row_type))
-
-
-def each_numbered_row(path: Path, row_type: type[Row]) -> Iterator[tuple[int, Row]]:
-    """The rows of `each_row` with their line numbers, for errors that concern several rows."""
-    if not is_parquet(path) and not _is_array(path):
-        return ((line.number, parse(path, line, row_type)) for line in each_line(path))
-    rows = enumerate(_each_parquet_row(path) if is_parquet(path) else _array(path), start=1)
-    return ((number, validated(path, number, row, row_type)) for number, row in rows)
+    return (parse(path, line, row_type) for line in each_line(path))
 
 
 def is_parquet(path: Path) -> bool:
     return path.suffix.lower() == ".parquet"
 
 
-def at(path: Path, number: int) -> str:
-    """The name of a row in errors."""
-    return f"{path}, {unit(path)} {number}"
+def identified(path: Path, rows: Iterable[tuple[str, IdentifiedRow]]) -> Iterator[tuple[str, IdentifiedRow]]:
+    """The rows of a file with their places, checked: no two rows have one id, and no text has a NUL character.
 
-
-def unit(path: Path) -> str:
-    """What errors call a row of this file. Rows of CSV that belong together are a group."""
-    return {".parquet": "row", ".json": "row", ".csv": "group"}.get(path.suffix.lower(), "line")
-
-
-def identified(path: Path, rows: Iterable[tuple[int, IdentifiedRow]]) -> Iterator[tuple[int, IdentifiedRow]]:
-    """The numbered rows of a file, checked: no two rows have one id, and no text has a NUL character.
-
-    Ids are compared as text, because results name rows by text. Raises DataError naming the lines.
+    Ids are compared as text, because results name rows by text. Raises DataError naming the places.
     """
-    first: dict[str, int] = {}
-    for number, row in rows:
+    first: dict[str, str] = {}
+    for place, row in rows:
         where = _nul(row.model_dump(mode="json"))
         if where:
-            raise DataError(f"{at(path, number)}: {where} has a NUL character. Remove it, or the row.")
-        if first.setdefault(str(row.id), number) != number:
+            raise DataError(f"{path}, {place}: {where} has a NUL character. Remove it, or the row.")
+        if first.setdefault(str(row.id), place) != place:
             raise DataError(
-                f"{path}: {unit(path)}s {first[str(row.id)]} and {number} have the same id {str(row.id)!r}. Give each "
-                "its own."
+                f"{path}: {first[str(row.id)]} and {place} have the same id {str(row.id)!r}. Give each its own."
             )
-        yield number, row
+        yield place, row
 
 
 def _nul(value: object, where: str = "") -> str:
@@ -115,20 +111,39 @@ class Line:
     text: str
 
 
-def each_line(path: Path) -> Iterator[Line]:
-    """The lines of a file, one at a time, with any line ends. Raises DataError if the file cannot be read."""
+@contextmanager
+def utf8_file(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a text file, unpacked where gzip has packed them, and as UTF-8 where they are UTF-16 or UTF-32.
+
+    Raises DataError if there is no such file, or a damaged one.
+    """
     try:
-        with path.open("rb") as file:
-            number = offset = 0
-            for raw in (part for lines in file for part in lines.splitlines(keepends=True)):
-                number, text = number + 1, _decoded(path, raw, offset)
-                if text.strip():
-                    yield Line(number, offset, text)
-                offset += len(raw)
+        with path.open("rb") as raw:
+            file = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == GZIP else raw
+            head = file.peek(4)[:4]
+            if encoding := next((name for mark, name in MARKS.items() if head.startswith(mark)), None):
+                yield BytesIO(file.read().decode(encoding).encode())
+            elif b"\0" in head:
+                raise DataError(f"{path}: is no text, or UTF-16 without its byte order mark. Save it as UTF-8.")
+            else:
+                yield cast(BinaryIO, file)
     except FileNotFoundError:
         raise DataError(no_such_file(path)) from None
     except IsADirectoryError:
-        raise DataError(f"{path}: is a folder, but a JSON Lines file is needed.") from None
+        raise DataError(f"{path}: is a folder, but a file is needed.") from None
+    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise DataError(f"{path}: is damaged, or not the text that its first bytes announce ({error}).") from None
+
+
+def each_line(path: Path) -> Iterator[Line]:
+    """The lines of a text file, one at a time, with any line ends. Raises DataError if the file cannot be read."""
+    with utf8_file(path) as file:
+        number = offset = 0
+        for raw in (part for lines in file for part in lines.splitlines(keepends=True)):
+            number, text = number + 1, _decoded(path, raw, offset)
+            if text.strip():
+                yield Line(number, offset, text)
+            offset += len(raw)
 
 
 def _decoded(path: Path, raw: bytes, offset: int) -> str:
@@ -137,38 +152,37 @@ def _decoded(path: Path, raw: bytes, offset: int) -> str:
         return raw.rstrip(b"\r\n").decode("utf-8" if offset else "utf-8-sig")
     except UnicodeDecodeError as error:
         at = offset + error.start
-        raise DataError(f"{path}: is not UTF-8 text ({error.reason} at byte {at}). Re-encode it.") from None
+        raise DataError(f"{path}: is not UTF-8 text ({error.reason} at byte {at}). {SAVE_AS_UTF8}") from None
 
 
 def parse(path: Path, line: Line, row_type: type[Row]) -> Row:
     """The row of a line. Raises DataError naming file, line and field."""
-    row = _json(f"{path}, line {line.number}", line.text, "Fix or remove the line")
-    return validated(path, line.number, row, row_type)
+    place = f"line {line.number}"
+    return validated(path, place, json_value(f"{path}, {place}", line.text), row_type)
 
 
-def _is_array(path: Path) -> bool:
-    """Whether a file that ends in .json is one array, and not lines, which such files also are."""
-    first = next(each_line(path), None) if path.suffix.lower() == ".json" else None
-    return first is not None and first.text.lstrip().startswith("[")
-
-
-def _array(path: Path) -> list[object]:
-    text = "\n".join(line.text for line in each_line(path))
-    rows: list[object] = _json(str(path), text, "Fix the file, or write a JSON object per line")
-    return rows
-
-
-def _json(where: str, text: str, remedy: str) -> Any:
-    """The value of a JSON text. Raises DataError if it is none, or has half of a character."""
+def json_value(where: str, text: str) -> Any:
+    """The value of a JSON text. Raises DataError if it is none, repeats a key, or has half of a character."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_without_repeats)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{where}: not valid JSON ({error}). {remedy}.") from None
+        raise DataError(f"{where}: not valid JSON ({error}). Fix it, or remove it.") from None
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
     if HALF_A_CHARACTER.search(text) and not _is_text(value):
         raise DataError(
             f"{where}: has half of a character (a lone surrogate such as \\ud83d), which UTF-8 cannot hold. Remove it."
         )
     return value
+
+
+def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, of which Python would take the last value of a repeated key."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise DataError(f"has the key {key!r} more than once. Keep the right one.")
+    return found
 
 
 def _is_text(value: object) -> bool:
@@ -180,19 +194,25 @@ def _is_text(value: object) -> bool:
     return True
 
 
-def validated(path: Path, number: int, row: object, row_type: type[Row]) -> Row:
-    """The row with that number as `row_type`. Raises DataError naming file, row and field."""
-    if not isinstance(row, dict):
-        raise DataError(
-            f"{at(path, number)}: is no object, but {type(row).__name__}. Every {unit(path)} must be one object with "
-            'keys, such as {"problem": "1 + 1"}.'
-        )
+def validated(path: Path, place: str, row: object, row_type: type[Row]) -> Row:
+    """The row at that place as `row_type`. Raises DataError naming file, place and field."""
     try:
-        return row_type.model_validate(row)
+        return row_type.model_validate(as_object(path, place, row))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the row"
-        raise DataError(f"{at(path, number)}: {key}: {first['msg']}. Fix or remove the {unit(path)}.") from None
+        there = f"; its columns are {', '.join(row)}" if first["type"] == "missing" and isinstance(row, dict) else ""
+        raise DataError(f"{path}, {place}: {key}: {first['msg']}{there}. Fix or remove the row.") from None
+
+
+def as_object(path: Path, place: str, row: object) -> dict[str, Any]:
+    """The row at that place, which must be a JSON object. Raises DataError if it is none."""
+    if not isinstance(row, dict):
+        raise DataError(
+            f"{path}, {place}: is no object, but {type(row).__name__}. Every row must be one object with keys, such as "
+            '{"problem": "1 + 1"}.'
+        )
+    return row
 
 
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
@@ -219,16 +239,6 @@ def arrow() -> Any:
             "restrain-openrlhf[data]`."
         ) from None
     return pyarrow
-
-
-def _each_parquet_row(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.is_file():
-        raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}. Check the path.")
-    try:
-        for batch in arrow().parquet.ParquetFile(path).iter_batches(BATCH_ROWS):
-            yield from batch.to_pylist()
-    except (OSError, arrow().ArrowException) as error:
-        raise DataError(f"{path}: is not a complete Parquet file ({error}). Write it again.") from None
 
 
 def _write_parquet(path: Path, rows: Iterable[BaseModel]) -> None:

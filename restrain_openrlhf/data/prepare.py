@@ -19,7 +19,8 @@ from restrain_openrlhf.data.identity import Digests, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.problems import Problem
-from restrain_openrlhf.data.sources import Row, TrainingSet, column_of, each_row_of, has_column, message_text
+from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, column_of, has_column, text_of
+from restrain_openrlhf.data.sources import Row, TrainingSet, placed_rows_of
 from restrain_openrlhf.errors import DataError
 
 MAX_NAMED = 5
@@ -28,12 +29,15 @@ _WORD = re.compile(r"\\?[^\W\d_]+|\d+|[^\s\w$,.;:!?'\"()\[\]{}]")
 
 @dataclass(frozen=True)
 class Entry:
-    """One prompt, and its gold answer if it has one; `where` names its row in errors."""
+    """One prompt, and its gold answer if it has one."""
 
-    where: str
     id: str
-    problem: str
+    problem: TextOrChat
     answer: str | None
+
+    @property
+    def text(self) -> str:
+        return text_of(self.problem)
 
 
 class CopyCheck(BaseModel):
@@ -70,7 +74,8 @@ class CopyCheck(BaseModel):
 class Prepared(BaseModel):
     """A description of what was written, stored beside the prompts as `train.about.json`.
 
-    `count` and `digest` are those of the prompts that were written, and `whole_set` has those of the whole set.
+    `count` and `digest` are those of the prompts that were written, and `whole_set` has those of the whole set. `read`
+    says what was read as what.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -83,6 +88,7 @@ class Prepared(BaseModel):
     count: int
     digest: str
     whole_set: CopyCheck
+    read: str = ""
     dropped_duplicates: int
     dropped_held_out: int = 0
 
@@ -110,8 +116,8 @@ def prepare(
     prompts, duplicates, another count than the known set's, fewer prompts than `first`, and for prompts without an
     answer if there is `supervised`.
     """
-    read = partial(each_entry, entry, source)
-    rows = Columns.of(read(), held_out)
+    reader, read = PromptReader("--prompt-column", entry.prompt), partial(each_entry, entry, source)
+    rows = Columns.of(read(reader), held_out)
     if not any_count:
         _refuse_another_count(entry, len(rows))
     whole = _without_repeated(rows, read, drop_duplicates)
@@ -131,6 +137,7 @@ def prepare(
             known_count=entry.count,
             known_digest=entry.digest,
         ),
+        read=reader.summary(),
         dropped_duplicates=len(rows) - len(whole),
         dropped_held_out=len(whole) - len(apart),
     )
@@ -176,10 +183,10 @@ class Columns:
         prompts, ids, answered, out = Digests(), Digests(), bytearray(), bytearray()
         problems = {_words(text) for text in held_out}
         for item in entries:
-            prompts.add(item.problem)
+            prompts.add(item.text)
             ids.add(item.id)
             answered.append(item.answer is not None)
-            out.append(bool(problems) and _words(item.problem) in problems)
+            out.append(bool(problems) and _words(item.text) in problems)
         return cls(prompts, ids, np.array(answered, dtype=bool), np.array(out, dtype=bool))
 
 
@@ -204,7 +211,7 @@ def _write(
         with_gold = compress(read(), is_kept)
         write_rows(supervised, (Problem(id=x.id, problem=x.problem, answer=str(x.answer)) for x in with_gold))
     gold = (
-        GoldAnswer(prompt_hash=text_hash(each.problem), answer=each.answer)
+        GoldAnswer(prompt_hash=text_hash(each.text), answer=each.answer)
         for each in compress(read(), is_kept)
         if each.answer is not None
     )
@@ -232,12 +239,12 @@ def _refuse_without_answer(entry: TrainingSet, of: int, without: NDArray[np.intp
         )
 
 
-def each_entry(entry: TrainingSet, source: str) -> Iterator[Entry]:
-    """The rows of a set, one at a time. Raises DataError for an empty set, missing columns and empty prompts."""
-    number = 0
-    for number, row in enumerate(each_row_of(entry.hub, source), start=1):
-        yield _entry(entry, number, row)
-    if not number:
+def each_entry(entry: TrainingSet, source: str, reader: PromptReader | None = None) -> Iterator[Entry]:
+    """The rows of a set, one at a time. Raises DataError for an empty set, missing columns and bad prompts."""
+    reader = reader or PromptReader("--prompt-column", entry.prompt)
+    for number, (place, row) in enumerate(placed_rows_of(entry.hub, source)):
+        yield _entry(entry, reader, number, f"{entry.name}, {place}", row)
+    if not reader.rows:
         raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
 
 
@@ -267,23 +274,15 @@ def _refuse_ids(groups: Sequence[Sequence[int]], read: Callable[[], Iterator[Ent
         )
 
 
-def _entry(entry: TrainingSet, number: int, row: Row) -> Entry:
-    where = f"row {number}"
-    for column in (entry.prompt, entry.answer):
-        if column is not None and not has_column(row, column):
-            raise DataError(
-                f"{entry.name}, {where}: has no column {column!r}; its columns are {', '.join(sorted(map(str, row)))}. "
-                "Name the right one with --prompt-column or --answer-column."
-            )
-    problem = message_text(column_of(row, entry.prompt))
-    if not isinstance(problem, str) or not problem.strip():
+def _entry(entry: TrainingSet, reader: PromptReader, number: int, where: str, row: Row) -> Entry:
+    if entry.answer is not None and not has_column(row, entry.answer):
         raise DataError(
-            f"{entry.name}, {where}: {entry.prompt!r} is {problem!r}, not a prompt, which is a text, or a chat of one "
-            "message by the user. Correct or remove the row."
+            f"{where}: has no column {entry.answer!r}; its columns are {', '.join(sorted(map(str, row)))}. Name the "
+            "right one with --answer-column."
         )
-    row_id = row.get("id")
-    answer = _gold(f"{entry.name}, {where}: {entry.answer!r}", column_of(row, entry.answer)) if entry.answer else None
-    return Entry(where, str(number - 1 if row_id is None else row_id), problem, answer)
+    problem, row_id = reader.read(where, row), row.get("id")
+    answer = _gold(f"{where}: {entry.answer!r}", column_of(row, entry.answer)) if entry.answer else None
+    return Entry(str(number if row_id is None else row_id), problem, answer)
 
 
 def _gold(named: str, value: object) -> str | None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.answers.kind import parse_cell
 from restrain_openrlhf.answers.kinds.choice import lists, options_of
+from restrain_openrlhf.data.prompt_reader import TextOrChat, reworded, text_of
 from restrain_openrlhf.errors import DataError
 
 LETTERS = ("A", "B", "C", "D")
@@ -60,9 +61,13 @@ class Problem(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     id: str
-    problem: str
+    problem: TextOrChat
     answer: str
     row: dict[str, Any] = Field(default_factory=dict, description="The columns that its kind of answer reads.")
+
+    @property
+    def text(self) -> str:
+        return text_of(self.problem)
 
     @model_serializer(mode="wrap")
     def _without_empty_row(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -92,14 +97,15 @@ class RowSchema:
         return ", ".join(" or ".join(names[:2]) for names in self.columns)
 
 
-def problem_of(row_id: object, problem: str, answer: str) -> Problem:
+def problem_of(row_id: object, problem: TextOrChat, answer: str) -> Problem:
     """The problem as by Qwen2.5-Math's `parse_question`, which appends a hint if the answer is yes/no or true/false."""
-    return Problem(id=str(row_id), problem=(problem + KINDS.get(answer.lower(), "")).strip(), answer=answer)
+    asked = reworded(problem, lambda text: (text + KINDS.get(answer.lower(), "")).strip())
+    return Problem(id=str(row_id), problem=asked, answer=answer)
 
 
-def without_kind(problem: Problem) -> str:
-    """The problem's text without the hint that `problem_of` has appended because of the answer."""
-    return problem.problem.removesuffix(KINDS.get(problem.answer.lower(), ""))
+def without_kind(problem: Problem) -> TextOrChat:
+    """The problem without the hint that `problem_of` has appended because of the answer."""
+    return reworded(problem.problem, lambda text: text.removesuffix(KINDS.get(problem.answer.lower(), "")))
 
 
 def with_choices(question: str, choices: Sequence[object]) -> str:
@@ -120,29 +126,30 @@ def worded(row: Row, place: int) -> Problem:
     """
     if choice_columns(row):
         return lettered(row, place)
-    return problem_of(_id(row, place), _text(row), _gold(row))
+    return problem_of(_id(row, place), _asked(row), _gold(row))
 
 
 def plain(row: Row, place: int) -> Problem:
     """A problem with text and gold unchanged. Options that the text does not list are appended with letters."""
-    text = with_options(_text(row), row)
-    if (columns := choice_columns(row)) and not lists_choices(text) and not options_of(row):
+    prompt = with_options(_asked(row), row)
+    if (columns := choice_columns(row)) and not lists_choices(text_of(prompt)) and not options_of(row):
         raise DataError(
             f"the problem's text is without the choices in {', '.join(columns)}, which have to be a list in the column "
             "`options`"
         )
-    return Problem(id=str(_id(row, place)), problem=text, answer=plain_answer(row))
+    return Problem(id=str(_id(row, place)), problem=prompt, answer=plain_answer(row))
 
 
-def with_options(text: str, row: Row) -> str:
-    """The text, followed by the row's options in a line each, unless the text already lists them.
+def with_options(prompt: TextOrChat, row: Row) -> TextOrChat:
+    """The prompt, followed by the row's options in a line each, unless it already lists them.
 
     Raises DataError for options that the kind `choice` could not read.
     """
+    text = text_of(prompt)
     options = options_of({"problem": text, **row})
-    if not options or lists(text, options):
-        return text.strip()
-    return "\n".join([text.strip(), *(f"({each.label}) {each.text.strip()}" for each in options)])
+    missing = () if not options or lists(text, options) else options
+    lines = [f"({each.label}) {each.text.strip()}" for each in missing]
+    return reworded(prompt, lambda asked: "\n".join([asked.strip(), *lines]))
 
 
 def plain_answer(row: Row) -> str:
@@ -236,6 +243,11 @@ def answer_text(value: object) -> str:
 
 def _id(row: Row, place: int) -> object:
     return next((row[name] for name in ID_COLUMNS if row.get(name) is not None), place)
+
+
+def _asked(row: Row) -> TextOrChat:
+    """The problem of a file of the user's, which can be a chat."""
+    return row["problem"] if isinstance(row.get("problem"), list) else _text(row)
 
 
 def _text(row: Row) -> str:

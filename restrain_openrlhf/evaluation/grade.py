@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, Strict
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.data.gold import finite_answer
-from restrain_openrlhf.data.jsonl import Identified, at, each_numbered_row, identified, validated
-from restrain_openrlhf.data.sources import each_row_of
+from restrain_openrlhf.data.jsonl import Identified, identified, validated
+from restrain_openrlhf.data.tables import placed_rows, suffix_of
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -126,16 +126,17 @@ class RolloutsRow(Identified):
         return kind.graded_row(self.problem, self.model_extra or {})
 
 
-def numbered_rollouts(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
-    """The rows with their numbers.
+def placed_rollouts(path: Path) -> Iterator[tuple[str, RolloutsRow]]:
+    """The rows with their places.
 
     In a CSV file, neighbouring rows of one problem, with a response each, form a group.
     """
-    is_csv = path.suffix.lower() == ".csv"
-    return identified(path, _groups_of_csv(path) if is_csv else each_numbered_row(path, RolloutsRow))
+    if suffix_of(path) in (".csv", ".tsv"):
+        return identified(path, _groups_of_csv(path))
+    return identified(path, ((place, validated(path, place, row, RolloutsRow)) for place, row in placed_rows(path)))
 
 
-def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
+def _groups_of_csv(path: Path) -> Iterator[tuple[str, RolloutsRow]]:
     """The groups of a CSV file, numbered from 1. Their ids are these numbers, unless there is a column `id`."""
 
     def cell(name: str, row: Mapping[str, object]) -> object:
@@ -146,7 +147,7 @@ def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
         return row[name]
 
     seen: dict[object, int] = {}
-    groups = groupby(each_row_of(None, str(path)), partial(cell, "problem"))
+    groups = groupby((row for _, row in placed_rows(path)), partial(cell, "problem"))
     for number, (problem, rows) in enumerate(groups, start=1):
         if (before := seen.setdefault(problem, number)) != number:
             raise DataError(
@@ -158,24 +159,24 @@ def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
         known |= {"truncated": [row["truncated"] for row in every]} if "truncated" in every[0] else {}
         responses = [cell("response", row) for row in every]
         row = {"id": number, **known, "problem": problem, "responses": responses}
-        _refuse_two_answers(path, number, every)
-        yield number, validated(path, number, row, RolloutsRow)
+        _refuse_two_answers(f"{path}, group {number}", every)
+        yield f"group {number}", validated(path, f"group {number}", row, RolloutsRow)
 
 
-def _refuse_two_answers(path: Path, number: int, rows: Sequence[Mapping[str, object]]) -> None:
+def _refuse_two_answers(where: str, rows: Sequence[Mapping[str, object]]) -> None:
     if len(answers := list(dict.fromkeys(row.get("answer") for row in rows))) > 1:
         raise DataError(
-            f"{at(path, number)}: its rows have different answers, {answers[0]!r} and {answers[1]!r}. `answer` is the "
+            f"{where}: its rows have different answers, {answers[0]!r} and {answers[1]!r}. `answer` is the "
             "gold answer to the problem: write the same one in each row."
         )
 
 
 def each_rollouts(path: Path) -> Iterator[RolloutsRow]:
     """All rows. Raises DataError for a damaged row, a row without responses, repeated ids, NULs, and an empty file."""
-    number = 0
-    for number, row in numbered_rollouts(path):
+    place = ""
+    for place, row in placed_rollouts(path):
         if not row.responses:
-            raise DataError(f"{at(path, number)}: responses is empty. Remove the row.")
+            raise DataError(f"{path}, {place}: responses is empty. Remove the row.")
         yield row
-    if not number:
+    if not place:
         raise DataError(f"{path}: has no rows. Give a file of rollouts.")

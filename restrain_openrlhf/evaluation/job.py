@@ -39,7 +39,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
     """
     fingerprint = model_fingerprint(request.model)
     for entry in benchmarks:
-        entry.kind.check(entry.kind.graded_row(each.problem, each.row) for each in entry.problems)
+        entry.kind.check(entry.kind.graded_row(each.text, each.row) for each in entry.problems)
     from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
     tokenizer = AutoTokenizer.from_pretrained(request.model, trust_remote_code=True)
@@ -76,9 +76,9 @@ def _context(request: Request) -> int:
 def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> list[Prompt]:
     """The prompt of each problem, which asks for the answer in the form that its kind is read in."""
     kind = benchmark.kind
-    asked = (worded(template, kind.instruction_for(kind.row(each.problem, each.row))) for each in benchmark.problems)
+    asked = (worded(template, kind.instruction_for(kind.row(each.text, each.row))) for each in benchmark.problems)
     return [
-        Prompt(each.id, each.problem, render(own, each.problem, tokenizer), f"problem {each.id}")
+        Prompt(each.id, each.text, render(own, each.problem, tokenizer), f"problem {each.id}")
         for each, own in zip(benchmark.problems, asked, strict=True)
     ]
 
@@ -108,7 +108,7 @@ def _provenance(
         benchmark=entry.name,
         title=entry.title,
         source=entry.source,
-        problems_digest=set_digest(f"{problem.id}\0{problem.problem}" for problem in entry.problems),
+        problems_digest=set_digest(f"{problem.id}\0{problem.text}" for problem in entry.problems),
         problems=len(entry.problems),
         answers=entry.kind.model_dump(mode="json"),
         model=request.model,

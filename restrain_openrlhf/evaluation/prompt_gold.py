@@ -10,6 +10,7 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.gold import GoldFile, ProblemIdentity, load_gold
 from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.data.prompt_reader import text_of
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
@@ -109,8 +110,9 @@ def _answers_to(flags: Mapping[str, Any], gold: GoldFile, kind: AnswerKind) -> M
 def _problems(flags: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each problem of the run's training set with its row."""
     key, split = str(flags.get("data.input_key") or "input"), str(flags.get("data.prompt_split") or "train")
-    rows = all_rows(PromptSource(str(flags["data.prompt_dataset"]), split=split))
-    return ((str(row.get(key)), row) for _, row in rows)
+    source = PromptSource(str(flags["data.prompt_dataset"]), key, split=split)
+    reader = source.reader()
+    return ((text_of(reader.read(f"{source.dataset}, {where}", row)), row) for where, row in all_rows(source))
 
 
 def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | None:

@@ -9,7 +9,9 @@ from pydantic import BaseModel, Field
 
 from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind
+from restrain_openrlhf.data.prompt_reader import TextOrChat, reworded
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.reference.prompts import in_chat_template
 
 # Generation ends at each of these that is a token of the model (the stop words of math_eval.py).
 END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
@@ -62,6 +64,9 @@ class Request(BaseModel, frozen=True):
     seed: int = Field(42, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
     answers: str | None = Field(None, description=f"{ANSWERS} Default: the benchmark's own; a file's are mathematical.")
+    column: str | None = Field(
+        None, description="Column of the prompts in files of your own. Default: the only one with a known name."
+    )
 
     def chosen_protocol(self) -> SamplingProtocol:
         """The protocol with the user's n, length and seed.
@@ -166,13 +171,20 @@ def worded(template: Template, instruction: str) -> Template:
     return replace(template, text=template.text.replace("{instruction}", instruction))
 
 
-def render(template: Template, problem: str, tokenizer: Any) -> str:
-    """The text of the prompt. As in Qwen2.5-Math's `construct_prompt`, spaces at both ends are dropped."""
-    text = template.text.replace("{input}", problem).strip(" ")
-    if not template.chat:
-        return text
-    turns = [{"role": "user", "content": text.strip()}]
-    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+def render(template: Template, problem: TextOrChat, tokenizer: Any) -> str:
+    """The text of the prompt. As in Qwen2.5-Math's `construct_prompt`, spaces at both ends are dropped.
+
+    Raises ConfigError for a problem that is a chat in a template that is none.
+    """
+    asked = reworded(problem, lambda text: template.text.replace("{input}", text).strip(" "))
+    if template.chat:
+        return in_chat_template(reworded(asked, str.strip), tokenizer)
+    if isinstance(asked, list):
+        raise ConfigError(
+            f"--template {template.name}: a problem is a chat of {len(asked)} messages, which only the model's chat "
+            "template can write. Choose chat or chat-boxed."
+        )
+    return asked
 
 
 def end_tokens(tokenizer: Any) -> tuple[int, ...]:

@@ -227,7 +227,7 @@ def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
         nonlocal of, changed
         for problem, row in pairs:
             grades, then = _graded(row, problem, kind), next(before, None)
-            found.add(grades, kind, kind.graded_row(problem.problem, problem.row), row)
+            found.add(grades, kind, kind.graded_row(problem.text, problem.row), row)
             if then is not None and then.id == grades.id:
                 of += len(grades.correct)
                 changed += sum(now != old for now, old in zip(grades.correct, then.correct, strict=True))
@@ -245,7 +245,7 @@ def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
 
 
 def _graded(row: ResponseRow, problem: Problem, kind: AnswerKind) -> GradeRow:
-    own = kind.graded_row(problem.problem, problem.row)
+    own = kind.graded_row(problem.text, problem.row)
     answers = [kind.extract(response, own) for response in row.responses]
     return grade_answers(row.id, answers, problem.answer, kind, own)
 

@@ -188,7 +188,7 @@ def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:
         yield f"{cut_share:.0%} were cut off at {made.max_new_tokens} tokens: raise rollout.max_new_tokens."
     if not made.template.startswith(CHAT) and has_chat_template(made.model):
         yield (
-            f"The prompts did not go through the tokenizer's chat template, which an instruction-tuned model needs: set "
+            "The prompts did not go through the tokenizer's chat template, which an instruction-tuned model needs: set "
             f"openrlhf.{CHAT_TEMPLATE} to true."
         )
 

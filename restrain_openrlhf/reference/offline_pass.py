@@ -16,6 +16,7 @@ from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.data.prompt_reader import PromptReader
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
@@ -118,13 +119,14 @@ class OfflineOptions(Sampling, ModelAndPrompts):
 
 @dataclass(frozen=True)
 class OfflinePass:
-    """One shard of a pass, checked and ready to run."""
+    """One shard of a pass, checked and ready to run. `read` says what was read as prompts."""
 
     options: OfflineOptions
     shard: Shard
     prompts: list[Prompt]
     provenance: ReferenceProvenance
     tokenizer: object
+    read: str
     agent: Agent | None = None
 
     @classmethod
@@ -139,7 +141,8 @@ class OfflinePass:
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
-        prompts, hashes = _own_prompts(source, tokenizer, shard, kind)
+        reader = source.reader()
+        prompts, hashes = _own_prompts(source, tokenizer, shard, kind, reader)
         kind.check(prompt.row for prompt in prompts)
         refuse_long_prompts(prompts, tokenizer, options)
         provenance = ReferenceProvenance(
@@ -154,7 +157,7 @@ class OfflinePass:
             agent=None if agent is None else agent.identity,
             **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
-        return cls(options, shard, prompts, provenance, tokenizer, agent)
+        return cls(options, shard, prompts, provenance, tokenizer, reader.summary(), agent)
 
     @property
     def path(self) -> Path:
@@ -176,11 +179,11 @@ class OfflinePass:
 
 
 def _own_prompts(
-    source: PromptSource, tokenizer: object, shard: Shard, kind: AnswerKind
+    source: PromptSource, tokenizer: object, shard: Shard, kind: AnswerKind, reader: PromptReader
 ) -> tuple[list[Prompt], list[str]]:
     """The prompts of the shard, and the hashes of all prompts of the pass."""
     own, hashes = [], []
-    for place, prompt in enumerate(each_prompt(source, tokenizer, kind)):
+    for place, prompt in enumerate(each_prompt(source, tokenizer, kind, reader)):
         hashes.append(ReferenceRow.key_of(prompt))
         if place % shard.count == shard.index:
             own.append(prompt)

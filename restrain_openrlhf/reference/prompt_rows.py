@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from restrain_openrlhf.answers import AnswerKind, Row
-from restrain_openrlhf.data.problems import PROBLEM_COLUMNS
+from restrain_openrlhf.data.prompt_reader import PromptReader
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
@@ -26,15 +26,15 @@ class PromptRows:
     def of(cls, file: Path | None, kind: AnswerKind, graded: bool = False) -> Self:
         """The rows of a file, with the columns that the kind of answer reads, and those of gold if `graded`.
 
-        Without a file there are no rows. Raises DataError for a file that cannot be read, a row without a problem, and
-        two different rows of one problem.
+        Without a file there are no rows. A chat is found by its last message. Raises DataError for a file that cannot
+        be read, a row without a problem, and two different rows of one problem.
         """
         rows: dict[str, Row] = {}
         own = kind.graded_row if graded else kind.row
+        reader = PromptReader("`restrain data prepare own --prompt-column`")
         for where, columns in all_rows(PromptSource(str(file))) if file is not None else ():
-            problem = next((columns[name] for name in PROBLEM_COLUMNS if columns.get(name)), None)
-            if not isinstance(problem, str) or not problem.strip():
-                raise DataError(f"{file}, {where}: has no text in any of {', '.join(PROBLEM_COLUMNS)}. Remove the row.")
+            asked = reader.read(f"{file}, {where}", columns)
+            problem = asked if isinstance(asked, str) else str(asked[-1]["content"])
             if rows.setdefault(problem.strip(), row := own(problem, columns)) != row:
                 raise DataError(
                     f"{file}, {where}: the problem {problem[:60]!r} appears twice. Remove one of the two rows."

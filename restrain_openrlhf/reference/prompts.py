@@ -6,15 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.config.checks import UNSAID
+from restrain_openrlhf.config.checks.keys import unfit_template
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import AnyRow, each_numbered_row
-from restrain_openrlhf.data.sources import HubSet, load_dataset, message_text
+from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, text_of
+from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of
+from restrain_openrlhf.data.tables import is_table
 from restrain_openrlhf.errors import ConfigError, DataError
 
-FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
 # The beginning of the identity of every chat template.
 CHAT = "chat template"
 # The tag that the host replaces by a picture in a chat.
@@ -38,6 +41,11 @@ class PromptSource:
     split: str = "train"
     max_samples: int = 100_000_000
     image_key: str = "images"
+
+    def reader(self) -> PromptReader:
+        """What reads the prompts. `problem` and `input` are defaults, and may not be meant."""
+        named = None if self.input_key == "input" else self.input_key
+        return PromptReader("data.input_key", named, is_default=named == "problem")
 
 
 def prompt_source(flags: dict[str, Any]) -> PromptSource:
@@ -83,23 +91,28 @@ class Prompt:
         return {PROBLEM: self.problem, **self.columns}
 
 
-def load_prompts(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS) -> list[Prompt]:
-    """All prompts in the file's order. A `tokenizer` is only needed with a chat template.
+def load_prompts(
+    source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS, reader: PromptReader | None = None
+) -> list[Prompt]:
+    """All prompts in the file's order. A `tokenizer` is only needed with a chat template, and a `reader` for what was
+    read as what.
 
     Raises DataError naming file and line for a damaged row, a missing, empty or repeated prompt, and an empty set.
     """
-    return list(each_prompt(source, tokenizer, kind))
+    return list(each_prompt(source, tokenizer, kind, reader))
 
 
-def each_prompt(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS) -> Iterator[Prompt]:
+def each_prompt(
+    source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS, reader: PromptReader | None = None
+) -> Iterator[Prompt]:
     """The prompts of `load_prompts`, one at a time.
 
     Rows beyond the source's `max_samples` are checked but not returned.
     """
     render, count = renderer(source, tokenizer), 0
-    seen: dict[bytes, str] = {}
+    reader, seen = reader or source.reader(), dict[bytes, str]()
     for where, row in all_rows(source):
-        prompt = _prompt(source, where, row, render, kind)
+        prompt = _prompt(source, where, row, reader, render, kind)
         if count < source.max_samples:
             _refuse_duplicate(source, prompt, seen)
             yield prompt
@@ -108,11 +121,14 @@ def each_prompt(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = 
         raise DataError(f"{source.dataset}: has no prompts. Give a file with at least one row.")
 
 
-def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
-    """Renders a row's prompt field as the policy's text (openrlhf/datasets/prompts_dataset.py, preprocess_data).
+def renderer(source: PromptSource, tokenizer: Any) -> Callable[[TextOrChat], str]:
+    """Renders a prompt as the policy's text (openrlhf/datasets/prompts_dataset.py, preprocess_data).
 
-    Raises ConfigError or DataError where the tokenizer has a chat template, or lacks one, against what `source` says.
+    Raises ConfigError or DataError where the tokenizer has a chat template, or lacks one, against what `source` says;
+    ConfigError for an input template without a place.
     """
+    if reason := unfit_template(source.input_template):
+        raise ConfigError(reason)
     chat_template = getattr(tokenizer, "chat_template", None)
     if source.apply_chat_template is None and chat_template is not None:
         raise ConfigError(UNSAID)
@@ -122,15 +138,19 @@ def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
                 "data.apply_chat_template is set, but the model's tokenizer has no chat template. Remove the flag and "
                 "give data.input_template, or use the instruction-tuned model."
             )
-        return lambda field: str(
-            tokenizer.apply_chat_template(
-                [{"role": "user", "content": field}] if isinstance(field, str) else field,
-                tokenize=False,
-                add_generation_prompt=True,
-            )
-        )
-    template = source.input_template
-    return lambda field: template.format(field) if template else str(field)
+        return lambda asked: in_chat_template(asked, tokenizer)
+    template = source.input_template or "{}"
+    return lambda asked: template.format(text_of(asked))
+
+
+def in_chat_template(asked: TextOrChat, tokenizer: Any) -> str:
+    """A prompt as a model's chat template writes it. Raises DataError for a chat that the template refuses."""
+    messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    except TemplateError as error:
+        roles = ", ".join(message["role"] for message in messages)
+        raise DataError(f"the model's chat template refuses a chat of {roles} ({error}). Change the chat.") from None
 
 
 def begins_with_mark(text: str, tokenizer: Any) -> bool:
@@ -171,40 +191,34 @@ def prompt_set_hash(hashes: Iterable[str]) -> str:
 def all_rows(source: PromptSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every row with its place, unchecked. Raises DataError if the data set cannot be read or downloaded."""
     path = Path(source.dataset)
-    if path.suffix == ".jsonl":
-        yield from ((f"line {number}", row.model_dump()) for number, row in each_numbered_row(path, AnyRow))
-        return
-    # All other formats, folders and hub data sets are read by the library that OpenRLHF uses
-    # (openrlhf/datasets/utils.py).
-    if kind := FORMATS.get(path.suffix.lower()):
-        rows = load_dataset(kind, None, "train", None, data_files=source.dataset)
-    else:
-        rows = load_dataset(
-            source.dataset, None, source.split, None if path.exists() else HubSet(source.dataset, split=source.split)
+    place = source.dataset if path.exists() or is_table(path) else HUB
+    return placed_rows_of(HubSet(source.dataset, split=source.split), place)
+
+
+def asked_in(source: PromptSource, where: str, row: Mapping[str, Any], reader: PromptReader) -> TextOrChat:
+    """The prompt in a row. Raises DataError as the reader does, and for a chat where no chat template writes it."""
+    asked = reader.read(f"{source.dataset}, {where}", row)
+    if isinstance(asked, list) and not source.apply_chat_template:
+        raise DataError(
+            f"{source.dataset}, {where}: its prompt is a chat of {len(asked)} messages, which only the model's chat "
+            "template can write. Set data.apply_chat_template, or name a column of texts with data.input_key."
         )
-    yield from ((f"row {number}", row) for number, row in enumerate(rows, start=1))
+    return asked
 
 
 def _prompt(
-    source: PromptSource, where: str, row: Mapping[str, Any], render: Callable[[Any], str], kind: AnswerKind
+    source: PromptSource,
+    where: str,
+    row: Mapping[str, Any],
+    reader: PromptReader,
+    render: Callable[[TextOrChat], str],
+    kind: AnswerKind,
 ) -> Prompt:
-    stated = row.get(source.input_key)
-    if stated is None:
-        raise DataError(
-            f"{source.dataset}, {where}: has no {source.input_key!r}; its keys are {sorted(row)}. Set data.input_key."
-        )
-    if not stated or (isinstance(stated, str) and not stated.strip()):
-        raise DataError(f"{source.dataset}, {where}: {source.input_key!r} is empty. Remove the row.")
-    if isinstance(stated, list | dict) and not source.apply_chat_template:
-        raise DataError(
-            f"{source.dataset}, {where}: {source.input_key!r} is no text, and without a chat template the host would "
-            "train on Python's notation of it. Set data.apply_chat_template for a chat, or write texts with `restrain "
-            "data prepare own`."
-        )
-    problem = str(message_text(stated))
+    asked = asked_in(source, where, row, reader)
+    problem = text_of(asked)
     _refuse_pictures(source, where, row, problem)
-    prompt = Prompt(row.get("id"), problem, render(stated), where, kind.own_columns(row) or NO_COLUMNS)
     try:
+        prompt = Prompt(row.get("id"), problem, render(asked), where, kind.own_columns(row) or NO_COLUMNS)
         kind.check_prompt(prompt.text, prompt.row)
     except DataError as error:
         raise DataError(f"{source.dataset}, {where}: {error}") from None
@@ -220,8 +234,8 @@ def _refuse_pictures(source: PromptSource, where: str, row: Mapping[str, Any], p
         )
     if source.apply_chat_template and PICTURE in problem:
         raise DataError(
-            f"{source.dataset}, {where}: {source.input_key!r} has the tag {PICTURE}, in whose place OpenRLHF's chat "
-            "gets a picture; pictures are not supported. Remove the row, or write the tag in another way."
+            f"{source.dataset}, {where}: its prompt has the tag {PICTURE}, in whose place OpenRLHF's chat gets a "
+            "picture; pictures are not supported. Remove the row, or write the tag in another way."
         )
 
 

@@ -82,7 +82,7 @@ def write_task(demo: Demo) -> None:
     Raises RunError, and changes nothing, if the folder has other problems.
     """
     heldout = demo.task.heldout_problems(HELD_OUT_PROBLEMS)
-    if demo.heldout.exists() and load_gold(demo.heldout).by_problem.keys() != {text_hash(p.problem) for p in heldout}:
+    if demo.heldout.exists() and load_gold(demo.heldout).by_problem.keys() != {text_hash(p.text) for p in heldout}:
         raise RunError(
             f"{demo.out}: holds a demo with other problems, so it is of another task than {demo.task.name!r}, or of "
             "another version. Choose another --out, or that task."

@@ -27,9 +27,11 @@ def evaluate(request: Request) -> None:
     output_folder(request.out)
     part = Shard(*parse_shard(request.shard))
     request.chosen_protocol()
-    loaded = [load_benchmark(word, request.benchmark_dir, request.kind()) for word in _words(request.benchmarks)]
-    for warning in filter(None, (entry.warning for entry in loaded)):
-        console.print(f"note: {warning}")
+    words = _words(request.benchmarks)
+    loaded = [load_benchmark(word, request.benchmark_dir, request.kind(), request.column) for word in words]
+    for entry in loaded:
+        for note in filter(None, (entry.read and f"{entry.name}, {entry.read}", entry.warning)):
+            console.print(f"note: {note}")
     sampling = job.prepare(request, loaded, part)
     with sampling_progress(console) as progress:
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in sampling.passes))

@@ -54,6 +54,21 @@ def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | N
     )
 
 
+def template_without_place(flags: Flags, *_: object) -> str | None:
+    return unfit_template(flags["data.input_template"])
+
+
+def unfit_template(template: str | None) -> str | None:
+    """Why OpenRLHF, which calls the template's `format` (datasets/prompts_dataset.py), could not put a prompt in it."""
+    probe = "a prompt"
+    try:
+        fits = template is None or probe in template.format(probe)
+    except (AttributeError, IndexError, KeyError, ValueError):
+        fits = False
+    wanted = "it must have {} once, in the prompt's place, and every other brace twice: {{ and }}."
+    return None if fits else f"data.input_template is {template!r}: {wanted}"
+
+
 def uncorrected_rollouts(flags: Flags, *_: object) -> str | None:
     """OpenRLHF would train on the asynchronous trainer's rollouts of earlier weights as if they were new.
 
@@ -132,4 +147,5 @@ KEYS: tuple[Check, ...] = (
         "that the base model would not be evaluated. Remove one of the two; `restrain eval` can evaluate a base model.",
     ),
     uncorrected_rollouts,
+    template_without_place,
 )

@@ -49,7 +49,7 @@ def _distinct(drawn: Iterator[Problem], count: int, most: int) -> list[Problem]:
         )
     found: dict[str, Problem] = {}
     for problem in drawn:
-        found.setdefault(problem.problem, problem)
+        found.setdefault(problem.text, problem)
         if len(found) == count:
             break
     return list(found.values())

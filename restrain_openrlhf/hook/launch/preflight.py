@@ -1,7 +1,7 @@
 """Everything that can be checked before Ray, vLLM or a model starts: first settings, then the inputs of the run."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +11,7 @@ from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.jsonl import arrow
+from restrain_openrlhf.data.prompt_reader import PromptReader
 from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing, selected
@@ -18,6 +19,8 @@ from restrain_openrlhf.reference.offline_engine import Sampling, refuse_long_pro
 from restrain_openrlhf.reference.prompts import (
     Prompt,
     PromptSource,
+    all_rows,
+    asked_in,
     load_prompts,
     prompt_source,
     refuse_lost_mark,
@@ -32,13 +35,17 @@ if TYPE_CHECKING:
 CHECKED = "--restrain.checked"
 
 
-def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
+def check_run(config: HookConfig, flags: dict[str, Any], on_read: Callable[[str], None] = print) -> int:
     """Check a run, and return how many prompts of the training file the method trains on in an episode.
 
-    Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts or a wrong reference.
+    `on_read` gets a line that says what was read as prompts. Raises a RestrainError for wrong flags, an impossible
+    layout, a missing model, bad prompts or a wrong reference.
     """
     refuse_here(config, flags)
-    return RunInputs.of(config, flags).check()
+    inputs = RunInputs.of(config, flags)
+    count = inputs.check()
+    on_read(inputs.reader.summary())
+    return count
 
 
 @dataclass(frozen=True)
@@ -54,13 +61,17 @@ class LoadedPrompts:
 class RunInputs:
     """The inputs of a run as its settings name them; nothing has been read yet.
 
-    `n` is the number of trained rollouts per prompt. `needed` says how the reference must have been made, without model
-    and template, and `missing_limit` how many of its rollouts may have no answer. `agent` is the user's own, if one draws the rollouts. `service` scores the groups if it is not None.
-    `reads_answers` says whether the run's own processes read answers, for votes or for evaluations.
+    `reader` reads the prompts of `source`, and `evaluated` are the sets of eval.dataset. `n` is the number of trained
+    rollouts per prompt. `needed` says how the reference must have been made, without model and template, and
+    `missing_limit` how many of its rollouts may have no answer. `agent` is the user's own, if one draws the rollouts.
+    `service` scores the groups if it is not None. `reads_answers` says whether the run's own processes read answers,
+    for votes or for evaluations.
     """
 
     model: str
     source: PromptSource
+    reader: PromptReader
+    evaluated: Sequence[PromptSource]
     room: Sampling
     kind: AnswerKind
     method: Method
@@ -80,10 +91,13 @@ class RunInputs:
         """
         if config.keeps_rollouts:
             arrow()
-        method = build(config.method)
+        method, source = build(config.method), prompt_source(flags)
+        named = str(flags["eval.dataset"] or "").split(",")
         return cls(
             model=flags["actor.model_name_or_path"],
-            source=prompt_source(flags),
+            source=source,
+            reader=source.reader(),
+            evaluated=[replace(source, dataset=name.strip(), split=flags["eval.split"]) for name in named if name],
             # Without rollout.max_new_tokens the host reserves one token for the response (utils/agent.py).
             room=Sampling(max_len=flags["data.max_len"], max_new_tokens=flags["rollout.max_new_tokens"] or 1),
             kind=config.answers,
@@ -133,7 +147,11 @@ class RunInputs:
 
         # The host loads it the same way (openrlhf/utils/utils.py).
         tokenizer = AutoTokenizer.from_pretrained(self.model, trust_remote_code=True)
-        prompts = load_prompts(self.source, tokenizer, self.kind)
+        prompts = load_prompts(self.source, tokenizer, self.kind, self.reader)
+        for source in self.evaluated:
+            reader = source.reader()
+            for where, row in all_rows(source):
+                asked_in(source, where, row, reader)
         if not self.source.apply_chat_template:
             refuse_lost_mark(prompts[0].text, tokenizer)
         refuse_long_prompts(prompts, tokenizer, self.room)

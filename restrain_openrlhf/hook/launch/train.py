@@ -35,10 +35,12 @@ def train(
     on_step: OnStep = lambda _row, _total: None,
     should_stop: StopRule | None = None,
     on_phase: OnPhase = lambda _name: None,
+    on_read: OnPhase = lambda _summary: None,
 ) -> RunFolder:
     """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
 
-    `on_phase` is called when everything is checked and the host is started. `on_step` gets the row of each step,
+    `on_read` gets a line that says what was read as prompts. `on_phase` is called when everything is checked and the
+    host is started. `on_step` gets the row of each step,
     including those of an earlier start, and the run's number of steps. `should_stop` is called after each step; if it
     returns a reason, the run ends for good (`RunFolder.completion`) without a last model. Raises ConfigError, DataError
     or ReferencePassError before anything heavy starts, RunError if the host stops early.
@@ -48,7 +50,7 @@ def train(
     config = on_this_machine(config)
     flags = host_flags(config)
     words = to_arguments(flags)
-    prompts = check_run(config, flags_of(config, detect().host_flags))
+    prompts = check_run(config, flags_of(config, detect().host_flags), on_read)
     lock = folder.lock()
     try:
         folder.claim(config, flags)

@@ -2,22 +2,27 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.config.yaml_file import HookConfig
-from restrain_openrlhf.data.sources import message_text
+from restrain_openrlhf.data.prompt_reader import column_of, has_column, text_of
+from restrain_openrlhf.data.tables import Cells, is_table, placed_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import selected
+from restrain_openrlhf.reference.prompts import PromptSource, asked_in
 
 COLUMNS = ("prompts", "labels", "images", "datasources")
-INPUT_KEY_POSITION, LABEL_KEY_POSITION = 2, 3
+# The parameters of the host's preprocess_data.
+PARAMETERS = ("data", "input_template", "input_key", "label_key", "apply_chat_template")
 
 
 @dataclass(frozen=True)
@@ -163,24 +168,55 @@ def _take(dataset: Any, positions: Sequence[int]) -> None:
         setattr(dataset, column, [getattr(dataset, column)[position] for position in positions])
 
 
+@dataclass(frozen=True)
+class TableRows:
+    """The first `count` rows of a table, read whenever the host goes through them (datasets/prompts_dataset.py)."""
+
+    path: Path
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Cells]:
+        return (row for _, row in islice(placed_rows(self.path), self.count))
+
+    def select(self, places: range) -> Self:
+        """As of the host's own data sets; the host takes the first rows (trainer/ppo_trainer.py, prepare_datasets)."""
+        return replace(self, count=len(places))
+
+
+def blending_datasets(
+    wrapped: Callable[..., Any], _instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The rows of a table as all commands read them; other data sets by the host.
+
+    The host's reader (datasets/utils.py) knows fewer formats, and guesses types: of a cell 007 it makes the number 7.
+    """
+    path = Path(args[0] if args else kwargs["datasets"])
+    if not (path.is_file() and is_table(path)):
+        return wrapped(*args, **kwargs)
+    return TableRows(path, sum(1 for _ in placed_rows(path)))
+
+
 def preprocess_data(
     wrapped: Callable[..., Any], _instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Give a row without the label column the empty label, and a label what the kind of answer reads of the row.
+    """Give the host the row's prompt, its label (an empty one if it has none), and what the kind of answer reads of it.
 
     The host (datasets/prompts_dataset.py) has one label column for the training and the evaluation set, so label-free
     training with an evaluation would need answers in the training file. A method that reads gold refuses empty labels.
     """
-    row = args[0] if args else kwargs.pop("data")
-    label_key = args[LABEL_KEY_POSITION] if len(args) > LABEL_KEY_POSITION else kwargs.get("label_key")
-    if label_key and label_key not in row:
-        row = {**row, label_key: ""}
-    prompt, label = wrapped(row, *args[1:], **kwargs)
+    given = {"input_key": "input", "label_key": None, **dict(zip(PARAMETERS, args, strict=False)), **kwargs}
+    row, input_key, label_key = given.pop("data"), given["input_key"], given["label_key"]
+    source = PromptSource("the data set", input_key, apply_chat_template=bool(given.get("apply_chat_template")))
+    asked = asked_in(source, "a row", row, source.reader())
+    label = {label_key: column_of(row, label_key) if has_column(row, label_key) else ""} if label_key else {}
+    prompt, label = wrapped({**row, **label, input_key: asked}, **given)
     kind = config_here().answers
     if not kind.row_columns() | kind.graded_columns():
         return prompt, label
-    input_key = args[INPUT_KEY_POSITION] if len(args) > INPUT_KEY_POSITION else kwargs.get("input_key", "input")
-    own = kind.graded_row(str(message_text(row[input_key])), row)
+    own = kind.graded_row(text_of(asked), row)
     kind.check_row(own)
     return prompt, LabelWithRow(label, own)
 
