@@ -1,6 +1,6 @@
 """Files of typed rows: strict reading with line numbers, atomic writing, safe appending, and following.
 
-Files are JSON Lines, or Parquet if their name ends in .parquet. One that ends in .json may also be a JSON array.
+Files are JSON Lines. Those that are read may be Parquet (.parquet), or one JSON array (.json).
 """
 
 import json
@@ -8,14 +8,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from restrain_openrlhf.data.outputs import output_file, replacing, whole_file
+from restrain_openrlhf.data.outputs import output_file, whole_file
 from restrain_openrlhf.errors import DataError, no_such_file
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -198,12 +196,9 @@ def validated(path: Path, number: int, row: object, row_type: type[Row]) -> Row:
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
     """Write all rows or nothing. No reader sees half a file, and an old file survives a failure.
 
-    Raises DataError if `path` cannot be written (data/outputs.py), and for Parquet where a column has several types.
+    Raises DataError if `path` cannot be written (data/outputs.py).
     """
     output_file(path).parent.mkdir(parents=True, exist_ok=True)
-    if is_parquet(path):
-        _write_parquet(path, rows)
-        return
     with whole_file(path) as file:
         file.writelines(dump(row.model_dump(mode="json")) for row in rows)
 
@@ -229,36 +224,6 @@ def _each_parquet_row(path: Path) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
     except (OSError, arrow().ArrowException) as error:
         raise DataError(f"{path}: is not a complete Parquet file ({error}). Write it again.") from None
-
-
-def _write_parquet(path: Path, rows: Iterable[BaseModel]) -> None:
-    """Write rows as Parquet.
-
-    They are first written to a temporary file, which is read twice: for the types of all columns, and to write the
-    rows.
-    """
-    pa = arrow()
-    with TemporaryFile("w+", encoding="utf-8") as kept, replacing(output_file(path), "wb") as file:
-        kept.writelines(dump(row.model_dump(mode="json")) for row in rows)
-        try:
-            types = pa.unify_schemas(
-                [pa.schema([]), *(pa.Table.from_pylist(batch).schema for batch in _batches(kept))],
-                promote_options="permissive",
-            )
-            with pa.parquet.ParquetWriter(file, types) as writer:
-                for batch in _batches(kept):
-                    writer.write_table(pa.Table.from_pylist(batch, schema=types))
-        except pa.ArrowException as error:
-            raise DataError(
-                f"{path}: Parquet needs one type per column, and these rows mix types ({error}). Name a .jsonl file "
-                "instead."
-            ) from None
-
-
-def _batches(file: IO[str]) -> Iterator[list[dict[str, Any]]]:
-    file.seek(0)
-    while batch := [json.loads(line) for line in islice(file, BATCH_ROWS)]:
-        yield batch
 
 
 def drop_cut_line(path: Path) -> None:
