@@ -66,15 +66,6 @@ save_run_figures([load_curves(Path("metrics.jsonl").parent)], Path("plots"))
 from restrain_openrlhf.reference import load_reference
 load_reference(Path("ref.jsonl")).row(PROMPT)
 """,
-    "load it in the second process": """
-from restrain_openrlhf.reference import load_reference
-load_reference(Path("ref.jsonl"))
-import time
-start = time.process_time()
-reference = load_reference(Path("ref.jsonl"))
-reference.row(PROMPT)
-print("SECONDS", time.process_time() - start)
-""",
     "prompts not in the reference": """
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import refuse_missing
@@ -224,10 +215,10 @@ def _step(step: int) -> dict[str, object]:
 
 
 def run_stage(name: str, folder: Path, of: Inputs, package: Path) -> Cost:
-    """The stage in a process of its own, with a cache of the folder's own. Raises where it fails."""
+    """The stage in a process of its own. Raises where it fails."""
     values = f"SIZE, ROLLOUTS, PROMPT = {of.size}, {of.rollouts}, {of.problem(of.size // 2)!r}"
     code = f"{PEAK}\nfrom pathlib import Path\n{values}\n{STAGES[name]}"
-    environment = {**os.environ, "PYTHONPATH": str(package), "XDG_CACHE_HOME": str(folder / "cache")}
+    environment = {**os.environ, "PYTHONPATH": str(package)}
     with (folder / "log").open("w+") as log:
         process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=environment, stdout=log, stderr=log)
         _, status, usage = os.wait4(process.pid, 0)

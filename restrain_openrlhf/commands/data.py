@@ -48,9 +48,7 @@ def prepare(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A name from `restrain data list`, or `own` for a set of yours.")
     ],
-    out: Annotated[
-        Path, to_file("Training file (JSONL, Parquet): prompts only. Gold answers go to OUT's .gold.jsonl.")
-    ],
+    out: Annotated[Path, to_file("Training file (JSONL): prompts only. Gold answers go to OUT's .gold.jsonl.")],
     source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, JSON, CSV, Parquet) or folder.")] = "hub",
     hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the set's own.")] = None,
     config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
@@ -127,8 +125,8 @@ def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
     for option, path in (("--out", out), ("--out", sidecar_path(out)), ("--supervised", supervised)):
         if path is None:
             continue
-        if path.suffix not in (".jsonl", ".parquet"):
-            raise ConfigError(f"{option} {path}: name a .jsonl or a .parquet file; that is how it is written.")
+        if path.suffix != ".jsonl":
+            raise ConfigError(f"{option} {path}: name a .jsonl file; that is how it is written.")
         if source != "hub" and Path(source).resolve() == path.resolve():
             raise ConfigError(f"{option} {path}: is the input file. Name another.")
     if supervised and supervised.resolve() in {out.resolve(), sidecar_path(out).resolve()}:

@@ -19,7 +19,7 @@ from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, find_config
 from restrain_openrlhf.config.documents import typed
 from restrain_openrlhf.data.outputs import output_file, output_folder
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, DataError
 
 Options = TypeVar("Options", bound=BaseModel)
 # The options that the user typed, by the name of the model's field that each sets.
@@ -48,12 +48,19 @@ BenchmarkDir = Annotated[
 
 def to_file(help_text: str, *names: str, **more: Any) -> Any:
     """An option for an output file. It is checked as the arguments are read, before anything is computed."""
-    return typer.Option(*names, help=help_text, callback=_checked(output_file), **more)
+    return typer.Option(*names, help=help_text, callback=_checked(_not_parquet), **more)
 
 
 def to_folder(help_text: str, *names: str, **more: Any) -> Any:
     """An option for an output folder, checked as `to_file` does."""
     return typer.Option(*names, help=help_text, callback=_checked(output_folder), **more)
+
+
+def _not_parquet(path: Path) -> Path:
+    """The output file. Raises DataError for a name that says Parquet, because rows are written as JSON Lines."""
+    if path.suffix.lower() == ".parquet":
+        raise DataError(f"{path}: rows are written as JSON Lines, and not as Parquet. Name a .jsonl file.")
+    return output_file(path)
 
 
 def _checked(check: Callable[[Path], Path]) -> Callable[[Path | None], Path | None]:

@@ -56,7 +56,7 @@ def score(
             ),
         ),
     ],
-    out: Annotated[Path, to_file("Output file (JSONL, Parquet): one row per prompt, in the same order.")],
+    out: Annotated[Path, to_file("Output file (JSONL): one row per prompt, in the same order.")],
     method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
     overrides: MethodKeys = None,
     answers: AnswersOption = None,

@@ -1,21 +1,18 @@
 """Identities of texts, models and files, which show what belongs together, and the provenance of files."""
 
 import hashlib
-import os
-import time
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.data.model_files import refuse_adapter
 from restrain_openrlhf.data.outputs import write_whole
-from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
+from restrain_openrlhf.errors import ConfigError, RestrainError
 
 # The files on which a model's responses depend: configuration, code, weights, end tokens and tokenizer.
 MODEL_FILES = (
@@ -33,13 +30,7 @@ MODEL_FILES = (
     "special_tokens_map.json",
     "chat_template.*",
 )
-# Smaller files are read so quickly that caching their digest is not worthwhile.
-CACHED_FROM = 8 << 20
-# A file that was written so recently may be written again within the same tick of the file system's clock. Then nothing
-# would show that its content has changed.
-SETTLED_SECONDS = 2.0
 READERS = 4
-DIGEST_BYTES = 32
 
 
 def text_hash(text: str) -> str:
@@ -56,41 +47,33 @@ def set_digest(texts: Iterable[str]) -> str:
 
 
 class Digests:
-    """The SHA-256 of many texts, in 32 bytes of memory each."""
+    """The SHA-256 of many texts, in 73 bytes of memory each."""
 
     def __init__(self) -> None:
-        self._bytes = bytearray()
+        self._found: list[bytes] = []
 
     def __len__(self) -> int:
-        return len(self._bytes) // DIGEST_BYTES
+        return len(self._found)
 
     def add(self, text: str) -> None:
-        self._bytes += hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest()
+        self._found.append(hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest())
 
-    def alike(self, places: NDArray[np.intp] | None = None) -> list[list[int]]:
+    def alike(self, places: Iterable[int] | None = None) -> list[list[int]]:
         """Groups of places with equal texts, in the order of their first texts; only among `places` if given."""
-        firsts = self._rows().view(np.uint64)[:: DIGEST_BYTES // 8]
-        known = np.arange(len(self)) if places is None else places
-        order = np.argsort(numbers := firsts[known])
-        # Few texts share their first 8 bytes with another. Only those are compared as a whole.
-        again = numbers[order[1:]] == numbers[order[:-1]]
+        known = list(range(len(self)) if places is None else map(int, places))
+        count = Counter(map(self._found.__getitem__, known))
         groups: dict[bytes, list[int]] = {}
-        for place in known[np.union1d(order[1:][again], order[:-1][again])].tolist():
-            groups.setdefault(self._rows()[place].tobytes(), []).append(place)
-        return [group for group in groups.values() if len(group) > 1]
+        for place in (place for place in known if count[self._found[place]] > 1):
+            groups.setdefault(self._found[place], []).append(place)
+        return list(groups.values())
 
-    def of_set(self, places: NDArray[np.intp] | None = None) -> str:
+    def of_set(self, places: Iterable[int] | None = None) -> str:
         """The `set_digest` of the texts, or of those at these places."""
-        rows, found = self._rows(), hashlib.sha256()
-        chosen = rows.copy() if places is None else rows[places]
-        chosen.sort()
-        for place, digest in enumerate(chosen.view(f"V{DIGEST_BYTES}")):
-            found.update((b"\n" if place else b"") + digest.tobytes().hex().encode())
-        return found.hexdigest()
-
-    def _rows(self) -> NDArray[np.bytes_]:
-        """A view of all digests. As long as it exists, no text can be added."""
-        return np.frombuffer(self._bytes, dtype=f"S{DIGEST_BYTES}")
+        chosen = sorted(self._found if places is None else map(self._found.__getitem__, places))
+        whole = hashlib.sha256()
+        for place, digest in enumerate(chosen):
+            whole.update((b"\n" if place else b"") + digest.hex().encode())
+        return whole.hexdigest()
 
 
 def model_fingerprint(model: str) -> str:
@@ -153,42 +136,17 @@ def file_digests(files: Iterable[Path]) -> dict[Path, str]:
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, in hex, as sha256sum prints it. Raises OSError if the file cannot be read.
 
-    The digest of a large file is cached under the file's path, size, times of change and inode.
-    """
-    before = _state(path)
-    entry = _cache_entry(path, before)
-    # Where the cache cannot be read or written, the digest is computed again.
-    with suppress(OSError):
-        return entry.read_text(encoding="ascii").strip()
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    has_settled = time.time_ns() - max(before[1:3]) > SETTLED_SECONDS * 10**9
-    if before[0] >= CACHED_FROM and has_settled and _state(path) == before:
-        with suppress(OSError, DataError):
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(entry, found)
-    return found
-
-
-def _state(path: Path) -> tuple[int, ...]:
-    """What changes with a file's content.
-
-    Users can set the time of modification back, but not the inode's time of change.
+    A process reads a file once, unless it changes: users can set the time of modification back, but not the inode's
+    time of change.
     """
     found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+    return _digest(path, (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev))
 
 
-def _cache_entry(path: Path, state: tuple[int, ...]) -> Path:
-    """The file in the cache for the digest of a file in this state. It need not exist."""
-    return cache_folder() / "digests" / text_hash("\n".join([str(path.resolve()), *map(str, state)]))
-
-
-def cache_folder() -> Path:
-    """The folder for what this package can make again. It need not exist, nor be writable."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    # A user without a home has no cache. Nothing can be below the null device.
-    return Path(base if os.path.isabs(base) else os.devnull) / "restrain-openrlhf"
+@cache
+def _digest(path: Path, _state: tuple[int, ...]) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Provenance(BaseModel):

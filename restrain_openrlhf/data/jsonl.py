@@ -1,4 +1,4 @@
-"""JSON Lines of typed rows: strict reading with line numbers, atomic writing (Parquet too), appending, and following.
+"""JSON Lines of typed rows: strict reading with line numbers, atomic writing, appending, and following.
 
 Tables that users bring, in these and other formats, are read by data/tables.py.
 """
@@ -14,14 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from restrain_openrlhf.data.outputs import output_file, replacing, whole_file
+from restrain_openrlhf.data.outputs import output_file, whole_file
 from restrain_openrlhf.errors import DataError, no_such_file
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -218,12 +216,9 @@ def as_object(path: Path, place: str, row: object) -> dict[str, Any]:
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
     """Write all rows or nothing. No reader sees half a file, and an old file survives a failure.
 
-    Raises DataError if `path` cannot be written (data/outputs.py), and for Parquet where a column has several types.
+    Raises DataError if `path` cannot be written (data/outputs.py).
     """
     output_file(path).parent.mkdir(parents=True, exist_ok=True)
-    if is_parquet(path):
-        _write_parquet(path, rows)
-        return
     with whole_file(path) as file:
         file.writelines(dump(row.model_dump(mode="json")) for row in rows)
 
@@ -239,36 +234,6 @@ def arrow() -> Any:
             "restrain-openrlhf[data]`."
         ) from None
     return pyarrow
-
-
-def _write_parquet(path: Path, rows: Iterable[BaseModel]) -> None:
-    """Write rows as Parquet.
-
-    They are first written to a temporary file, which is read twice: for the types of all columns, and to write the
-    rows.
-    """
-    pa = arrow()
-    with TemporaryFile("w+", encoding="utf-8") as kept, replacing(output_file(path), "wb") as file:
-        kept.writelines(dump(row.model_dump(mode="json")) for row in rows)
-        try:
-            types = pa.unify_schemas(
-                [pa.schema([]), *(pa.Table.from_pylist(batch).schema for batch in _batches(kept))],
-                promote_options="permissive",
-            )
-            with pa.parquet.ParquetWriter(file, types) as writer:
-                for batch in _batches(kept):
-                    writer.write_table(pa.Table.from_pylist(batch, schema=types))
-        except pa.ArrowException as error:
-            raise DataError(
-                f"{path}: Parquet needs one type per column, and these rows mix types ({error}). Name a .jsonl file "
-                "instead."
-            ) from None
-
-
-def _batches(file: IO[str]) -> Iterator[list[dict[str, Any]]]:
-    file.seek(0)
-    while batch := [json.loads(line) for line in islice(file, BATCH_ROWS)]:
-        yield batch
 
 
 def drop_cut_line(path: Path) -> None:

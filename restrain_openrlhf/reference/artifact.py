@@ -5,7 +5,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -24,7 +23,7 @@ from restrain_openrlhf.data.jsonl import Line, each_line, each_row, parse, write
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import CHAT, Prompt
-from restrain_openrlhf.reference.row_table import OpenFile, RowTable, TableColumns, shared_table
+from restrain_openrlhf.reference.row_table import OpenFile, RowTable, TableColumns
 from restrain_openrlhf.reference.sampling_pass import SampledRow, each_of_parts, lines_file, shared_provenance
 
 
@@ -295,8 +294,8 @@ def load_reference(path: Path) -> Reference:
         )
     # Reading a line first raises the usual error for a file that cannot be read.
     next(each_line(path), None)
-    file, checked = OpenFile(path), f"{version('restrain-openrlhf')}, {provenance.n} of {provenance.prompt_count}"
-    return Reference(path, provenance, shared_table(path, checked, lambda: _checked(path, file, provenance)), file)
+    file = OpenFile(path)
+    return Reference(path, provenance, _checked(path, file, provenance), file)
 
 
 def _checked(path: Path, file: OpenFile, provenance: ReferenceProvenance) -> RowTable:

@@ -1,24 +1,17 @@
-"""Where each row of a reference artifact is, in a table that is made once and shared by all processes of a machine."""
+"""Where each row of a reference artifact is: a table in memory, made while the file is checked."""
 
-import fcntl
-import hashlib
 import os
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from restrain_openrlhf.data.identity import CACHED_FROM, cache_folder, file_digest
 from restrain_openrlhf.data.jsonl import Line
-from restrain_openrlhf.data.outputs import replacing
 
-# The version of a table's content and of the checks made with it. Another number makes all tables again.
-FORMAT = 2
 HASH_DIGITS = 16
 # Bytes of a row that are read at first.
 LINE_BYTES = 1 << 13
@@ -129,45 +122,3 @@ class OpenFile:
             if b"\n" in part:
                 break
         return read.splitlines()[0] if read else b""
-
-
-def shared_table(artifact: Path, made_with: str, make: Callable[[], RowTable]) -> RowTable:
-    """The table of an artifact, mapped from the cache. One process makes it, and others wait for it.
-
-    The artifact's content and `made_with` identify a table in the cache. The table of a small artifact is not cached,
-    and where the cache cannot be written, each process makes its own. Raises what `make` raises.
-    """
-    if artifact.stat().st_size < CACHED_FROM:
-        return make()
-    known = "\n".join([str(FORMAT), made_with, file_digest(artifact)])
-    entry = cache_folder() / "references" / f"{hashlib.sha256(known.encode()).hexdigest()}.npy"
-    found = _cached(entry)
-    return _make_once(entry, make) if found is None else found
-
-
-def _make_once(entry: Path, make: Callable[[], RowTable]) -> RowTable:
-    with _locked(entry.with_suffix(".lock")):
-        found = _cached(entry)
-        if found is not None:
-            return found
-        table = make()
-        with suppress(OSError), replacing(entry, "wb") as file:
-            np.save(file, table.columns)
-    found = _cached(entry)
-    return table if found is None else found
-
-
-def _cached(entry: Path) -> RowTable | None:
-    with suppress(OSError, ValueError):
-        return RowTable(np.asarray(np.load(entry, mmap_mode="r")))
-    return None
-
-
-@contextmanager
-def _locked(lock: Path) -> Iterator[None]:
-    """Within the block, one process of this machine at a time; all at once where the cache cannot be written."""
-    with ExitStack() as held:
-        with suppress(OSError):
-            lock.parent.mkdir(parents=True, exist_ok=True)
-            fcntl.flock(held.enter_context(lock.open("a")), fcntl.LOCK_EX)
-        yield

@@ -109,7 +109,7 @@ def test_prompts_that_cannot_be_read_are_refused(tmp_path, name, content, words,
     ("words", "message"),
     [
         (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
-        (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl or a .parquet file"),
+        (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl file"),
         (("data", "prepare", "own", "--out", "x.jsonl"), "No place on the hub is known"),
         (("data", "prepare", "own", "--config", "en", "--out", "x.jsonl"), "needs --hub-id"),
         (("data", "prepare", "dapo14k", "--split", "test", "--out", "x.jsonl"), "--split test: needs --hub-id"),

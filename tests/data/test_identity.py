@@ -4,8 +4,6 @@ import json
 import os
 import struct
 import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,13 +12,6 @@ from restrain_openrlhf.data.identity import model_digests, model_fingerprint
 
 TENSORS, ELEMENTS = 38, 60_000  # 240 kB each, 9 MB in all: far more than the first and last MiB
 MIDDLE = range(7, 31)  # 24 tensors that lie in neither
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """A cache of the test's own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "restrain-openrlhf" / "digests"
 
 
 @pytest.fixture
@@ -43,12 +34,6 @@ def write_weights(path, changed=()):
     text = json.dumps(head).encode()
     tensors = (struct.pack("<f", 2.0 if at in changed else 1.0) * ELEMENTS for at in range(TENSORS))
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(tensors))
-
-
-def settle(path, monkeypatch):
-    """As if the file had been written long ago."""
-    monkeypatch.setattr(identity, "SETTLED_SECONDS", -1.0)
-    return path
 
 
 def sha256sum(path):
@@ -82,17 +67,16 @@ def test_each_files_digest_is_that_of_sha256sum(model):
     assert found == {name: sha256sum(model / name) for name in ("config.json", "model.safetensors", "tokenizer.json")}
 
 
-def test_a_large_file_is_read_once(model, cache, monkeypatch):
-    weights = settle(model / "model.safetensors", monkeypatch)
+def test_a_process_reads_a_file_once(model, monkeypatch):
+    weights = model / "model.safetensors"
     first = identity.file_digest(weights)
-    assert len(list(cache.iterdir())) == 1
     monkeypatch.setattr(identity.hashlib, "file_digest", lambda *_: pytest.fail("it was read again"))
     assert identity.file_digest(weights) == first == sha256sum(weights)
 
 
-def test_a_change_that_keeps_size_and_time_is_seen(model, monkeypatch):
+def test_a_change_that_keeps_size_and_time_is_seen(model):
     """As `rsync --inplace --times` leaves it: the same path, size, inode and time of modification."""
-    weights = settle(model / "model.safetensors", monkeypatch)
+    weights = model / "model.safetensors"
     identity.file_digest(weights)
     before = weights.stat()
     with weights.open("r+b") as file:
@@ -105,30 +89,3 @@ def test_a_change_that_keeps_size_and_time_is_seen(model, monkeypatch):
         before.st_ino,
     )
     assert identity.file_digest(weights) == sha256sum(weights)
-
-
-def test_a_file_that_was_just_written_is_not_kept(model, cache):
-    identity.file_digest(model / "model.safetensors")
-    assert not cache.exists()
-
-
-def test_a_cache_that_cannot_be_written_costs_time_alone(model, tmp_path, monkeypatch):
-    (tmp_path / "cache").write_text("a file where the folder should be")
-    weights = settle(model / "model.safetensors", monkeypatch)
-    assert identity.file_digest(weights) == sha256sum(weights)
-
-
-def test_processes_and_threads_share_one_cache(model, cache, monkeypatch):
-    weights = settle(model / "model.safetensors", monkeypatch)
-    code = (
-        "import sys; from pathlib import Path; from restrain_openrlhf.data import identity as d;"
-        "d.SETTLED_SECONDS = -1.0; print(d.file_digest(Path(sys.argv[1])))"
-    )
-    running = [
-        subprocess.Popen([sys.executable, "-c", code, weights], stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    with ThreadPoolExecutor(4) as threads:
-        here = set(threads.map(identity.file_digest, [weights] * 8))
-    there = {process.communicate()[0].strip() for process in running}
-    assert here == there == {sha256sum(weights)}
-    assert [entry.read_text().strip() for entry in cache.iterdir()] == [sha256sum(weights)]

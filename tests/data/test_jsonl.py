@@ -1,4 +1,4 @@
-"""Strict reading and atomic writing of JSON Lines, and of Parquet in their place."""
+"""Strict reading and atomic writing of JSON Lines, and reading of Parquet in their place."""
 
 import json
 
@@ -114,21 +114,17 @@ def as_parquet(parquet, tmp_path):
         (["data", "prepare", "own", "--answer-column", "answer", "--source"], [{**ROLLOUTS[0]}, {**ROLLOUTS[1]}]),
     ],
 )
-def test_commands_read_and_write_other_formats_as_they_do_json_lines(
-    write_jsonl, as_parquet, parquet, tmp_path, monkeypatch, command, rows
-):
-    """Types of a column are those of all its rows: in batches of one, a group without answers has only nulls."""
-    monkeypatch.setattr(jsonl, "BATCH_ROWS", 1)
+def test_commands_read_other_formats_as_they_do_json_lines(write_jsonl, as_parquet, tmp_path, command, rows):
     lines, table = write_jsonl("in.jsonl", rows), as_parquet("in.parquet", rows, row_group_size=1)
     array = tmp_path / "in.json"
     array.write_text(json.dumps(rows, indent=1))
-    outs = [tmp_path / f"of-{name}" for name in ("lines.jsonl", "table.jsonl", "array.jsonl", "lines.parquet")]
-    for source, out in zip((lines, table, array, lines), outs, strict=True):
+    outs = [tmp_path / f"of-{name}" for name in ("lines.jsonl", "table.jsonl", "array.jsonl")]
+    for source, out in zip((lines, table, array), outs, strict=True):
         done = restrain(*command, source, "--out", out)
         assert done.returncode == 0, done.stderr
-    one, *others = (out.read_bytes() for out in outs[:3])
+    one, *others = (out.read_bytes() for out in outs)
     assert others == [one, one]
-    assert parquet.read_table(outs[3]).to_pylist() == [json.loads(line) for line in one.splitlines()]
+    assert "written as JSON Lines, and not as Parquet" in refused(*command, lines, "--out", tmp_path / "o.parquet")
 
 
 def test_what_is_wrong_in_a_parquet_file_is_named_by_its_row(as_parquet, tmp_path):
@@ -143,15 +139,6 @@ def test_what_is_wrong_in_a_parquet_file_is_named_by_its_row(as_parquet, tmp_pat
     assert "no.parquet: is not a complete Parquet file" in refused("score", tmp_path / "no.parquet", "--out", out)
     assert "absent.parquet: no such file" in refused("score", tmp_path / "absent.parquet", "--out", out)
     assert not out.exists()
-
-
-def test_rows_without_columns_of_one_type_are_no_parquet(parquet, write_jsonl, tmp_path):
-    rows = [{**ROLLOUTS[0], "id": 1}, ROLLOUTS[1]]
-    out = tmp_path / "out.parquet"
-    found = refused("score", write_jsonl("in.jsonl", rows), "--out", out)
-    assert "Parquet needs one type per column" in found
-    assert "Name a .jsonl file" in found
-    assert not list(tmp_path.glob("out*"))
 
 
 @pytest.mark.parametrize("damaged", ['{"step": 1, "vo', "[1]", "\0\0\0"])
