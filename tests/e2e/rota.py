@@ -20,15 +20,13 @@ PARTS: dict[str, frozenset[str]] = {
         }
     ),
     "4": frozenset({"e2e/test_evaluation.py", "e2e/test_lora.py"}),
-    "5": frozenset({"e2e/test_methods.py", "e2e/test_reward_image.py"}),
-    "6": frozenset({"e2e/test_single_node.py", "e2e/test_two_hosts.py"}),
-    "7": frozenset({"e2e/test_training.py"}),
-    "8": frozenset({"e2e/test_host_releases.py"}),
-    "9": frozenset({"hook/test_host_releases.py", "scoring/service/test_host_releases.py"}),
-    "10": frozenset({"scoring/test_in_their_own_folders.py"}),
-    "11": frozenset({"e2e/test_study.py"}),
-    "12": frozenset({"e2e/test_tutorials.py"}),
-    "13": frozenset({"e2e/test_agent.py"}),
+    "5": frozenset({"e2e/test_methods.py", "e2e/test_single_node.py"}),
+    "6": frozenset({"e2e/test_training.py"}),
+    "7": frozenset({"hook/test_host_releases.py"}),
+    "8": frozenset({"scoring/test_in_their_own_folders.py"}),
+    "9": frozenset({"e2e/test_study.py"}),
+    "10": frozenset({"e2e/test_tutorials.py"}),
+    "11": frozenset({"e2e/test_agent.py"}),
 }
 
 

@@ -16,9 +16,18 @@ from tests.commands.k8s.experiments import rendered
 from tests.commands.k8s.manifests import Object, Pod, of_kind, pick, pods, runs
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, kill_when, run
-from tests.e2e.ray_cluster import SMALL_MACHINE
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
+# Where torch puts extensions for the CPU unless it is told otherwise.
+EXTENSIONS = Path.home() / ".cache" / "torch_extensions" / "py{}{}_cpu".format(*sys.version_info)
+# What suits two cores: one thread each, and DeepSpeed's extension compiled once.
+SMALL_MACHINE = {
+    "OMP_NUM_THREADS": "1",
+    "TORCH_EXTENSIONS_DIR": os.environ.get("TORCH_EXTENSIONS_DIR", str(EXTENSIONS)),
+    # Ray would start a process for each of the worker's CPUs ahead of need.
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_metrics_report_interval_ms": "2000",
+}
 STEPS = 6
 SETS = {
     "run_dir": "/mnt/work/runs/single-node",

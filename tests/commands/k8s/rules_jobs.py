@@ -1,6 +1,5 @@
-"""Checklist rules about RayJobs, batch Jobs, queues and the experiments they run."""
+"""Rules: the steps of an experiment agree with each other, and with what OpenRLHF and the nodes take."""
 
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -13,149 +12,8 @@ from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import RestrainError
 from tests.commands.k8s.manifests import Object, of_kind, pods, runs
-from tests.conftest import ROOT
-
-QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
-
-
-# Ray waits 30 s for agents to tell it the ports that it was not told.
-AGENT_PORTS = {"dashboard-agent-grpc-port", "runtime-env-agent-port"}
-
-
-def locked(package: str) -> str:
-    """A package's version in the GPU lock."""
-    (version,) = re.findall(rf"^{re.escape(package)}==(.+)$", (ROOT / "requirements" / "gpu.txt").read_text(), re.M)
-    return version
-
-
-def ray_job_rules(objects: list[Object]) -> Iterator[str]:
-    """What KubeRay or Kueue refuse although the schema does not."""
-    for each in of_kind(objects, "RayJob"):
-        name, spec = each["metadata"]["name"], each["spec"]
-        cluster = spec["rayClusterSpec"]
-        wrong = {
-            "name is no DNS-1035 label of at most 47 characters": not re.fullmatch(
-                r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?", name
-            ),
-            "rayVersion is not the lock's, as text": cluster.get("rayVersion") != locked("ray"),
-            "does not shut its cluster down": spec.get("shutdownAfterJobFinishes") is not True,
-            "keeps a finished cluster": not spec.get("ttlSecondsAfterFinished"),
-            "selects a cluster instead of making one": "clusterSelector" in spec,
-            "scales by itself": cluster.get("enableInTreeAutoscaling") is not False,
-            "is not submitted by a Job": spec.get("submissionMode") != "K8sJobMode",
-            "leaves the submitter's pod to KubeRay": "submitterPodTemplate" not in spec,
-            "may run forever": not spec.get("activeDeadlineSeconds"),
-            "may wait for its cluster forever": not spec.get("preRunningDeadlineSeconds"),
-            "uses up a retry by waiting": spec.get("preRunningDeadlineSeconds", 0)
-            < spec.get("activeDeadlineSeconds", 0),
-            "does not start again after a preemption": not spec.get("backoffLimit"),
-            "has no token": cluster.get("authOptions", {}).get("mode") != "token",
-            "worker group may change its size": any(
-                len({group.get(key) for key in ("replicas", "minReplicas", "maxReplicas")}) != 1
-                for group in cluster["workerGroupSpecs"]
-            ),
-            "gives a node up that starts slowly": any(
-                AGENT_PORTS - set(group["rayStartParams"])
-                for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
-            ),
-        }
-        yield from (f"RayJob/{name}: {problem}" for problem, is_so in wrong.items() if is_so)
-
-
-def head_without_gpu(objects: list[Object]) -> Iterator[str]:
-    for each in of_kind(objects, "RayJob"):
-        head = each["spec"]["rayClusterSpec"]["headGroupSpec"]
-        if head["rayStartParams"].get("num-cpus") != "0":
-            yield f"RayJob/{each['metadata']['name']}: work may be scheduled on the head"
-    for pod in pods(objects):
-        environment = {each["name"]: each.get("value") for each in pod.spec["containers"][0].get("env", [])}
-        if pod.role == "head" and (pod.gpus or environment.get("NVIDIA_VISIBLE_DEVICES") != "void"):
-            yield f"{pod.name}: sees GPUs"
-        if pod.role == "worker" and not pod.gpus:
-            yield f"{pod.name}: has no GPU"
-
-
-def indexed_jobs(objects: list[Object]) -> Iterator[str]:
-    for each in of_kind(objects, "Job"):
-        name, spec = each["metadata"]["name"], each["spec"]
-        actions = [
-            (rule["action"], "onPodConditions" in rule) for rule in spec.get("podFailurePolicy", {}).get("rules", [])
-        ]
-        if ("Ignore", True) not in actions:
-            yield f"Job/{name}: a preemption counts as a failure"
-        words = " ".join(spec["template"]["spec"]["containers"][0].get("args", []))
-        if "--shard" not in words:
-            continue
-        if spec.get("completionMode") != "Indexed" or not spec.get("backoffLimitPerIndex"):
-            yield f"Job/{name}: shards are not indexes with retries of their own"
-        if f"--shard=$(JOB_COMPLETION_INDEX)/{spec.get('completions')}" not in words:
-            yield f"Job/{name}: does not run as many shards as it has indexes"
-
-
-def clocks_start_on_the_node(objects: list[Object]) -> Iterator[str]:
-    """A Job's own deadline runs while its pods wait for quota or for nodes; its pods' deadlines do not."""
-    for each in of_kind(objects, "Job"):
-        name, spec = each["metadata"]["name"], each["spec"]
-        if "activeDeadlineSeconds" in spec:
-            yield f"Job/{name}: its clock runs while its pods wait"
-        if not spec["template"]["spec"].get("activeDeadlineSeconds"):
-            yield f"Job/{name}: its pods may run forever"
-
-
-def queued_by_component(objects: list[Object]) -> Iterator[str]:
-    """With Kueue every GPU job has a queue that is there and covers what it asks for; without it none has."""
-    queues = {each["metadata"]["name"] for each in of_kind(objects, "LocalQueue")}
-    classes = {each["metadata"]["name"] for each in of_kind(objects, "WorkloadPriorityClass")}
-    gpu_owners = {pod.name.split("/")[1] for pod in pods(objects) if pod.gpus}
-    for each in of_kind(objects, "Job", "RayJob"):
-        name, labels = each["metadata"]["name"], each["metadata"]["labels"]
-        waits = bool(queues) and name in gpu_owners
-        if (labels.get(QUEUE) in queues) is not waits:
-            yield f"{each['kind']}/{name}: its queue label does not fit"
-        if waits and labels.get(PRIORITY) not in classes:
-            yield f"{each['kind']}/{name}: its workload priority is not there"
-    cluster_queues = {each["metadata"]["name"] for each in of_kind(objects, "ClusterQueue")}
-    for each in of_kind(objects, "LocalQueue"):
-        if each["spec"]["clusterQueue"] not in cluster_queues:
-            yield f"LocalQueue/{each['metadata']['name']}: its ClusterQueue is not there"
-    covered = {
-        name
-        for each in of_kind(objects, "ClusterQueue")
-        for group in each["spec"]["resourceGroups"]
-        for name in group["coveredResources"]
-    }
-    for pod in pods(objects) if queues else ():
-        missing = {name for each in pod.containers for name in each["resources"]["requests"]} - covered
-        if missing and pod.gpus:
-            yield f"{pod.name}: its queue does not cover {sorted(missing)}"
-
 
 CLUSTER_WIDE = {"Namespace", "PriorityClass", "ClusterQueue", "ResourceFlavor", "WorkloadPriorityClass"}
-
-
-def in_the_namespace(objects: list[Object]) -> Iterator[str]:
-    """Everything that can be is in the overlay's namespace; what belongs to the cluster is in none."""
-    (namespace,) = [each["metadata"]["name"] for each in of_kind(objects, "Namespace")]
-    for each in objects:
-        expected = None if each["kind"] in CLUSTER_WIDE else namespace
-        if each["metadata"].get("namespace") != expected:
-            yield f"{each['kind']}/{each['metadata']['name']}: is not in {expected}"
-
-
-def priorities_exist(objects: list[Object]) -> Iterator[str]:
-    classes = {each["metadata"]["name"] for each in of_kind(objects, "PriorityClass")}
-    for pod in pods(objects):
-        if pod.spec.get("priorityClassName") not in classes:
-            yield f"{pod.name}: priority {pod.spec.get('priorityClassName')!r} is not there"
-
-
-def quota_holds_the_largest_job(objects: list[Object]) -> Iterator[str]:
-    (quota,) = of_kind(objects, "ResourceQuota")
-    limit = int(quota["spec"]["hard"]["requests.nvidia.com/gpu"])
-    for each in runs(objects):
-        needed = worker_gpus(each)
-        if needed > limit:
-            yield f"{each['kind']}/{each['metadata']['name']}: needs {needed} GPUs, the quota is {limit}"
 
 
 def worker_gpus(run: Object) -> int:
@@ -302,9 +160,3 @@ def _writes_to(spec: dict, path: str, claims: list[str]) -> bool:
         for mount in spec["containers"][0]["volumeMounts"]
         if mount["name"] in volumes
     )
-
-
-def scheduling_in_overlays_only(objects: list[Object]) -> Iterator[str]:
-    """For the base: it must run on any nodes."""
-    for pod in pods(objects):
-        yield from (f"{pod.name}: sets {key}" for key in ("tolerations", "nodeSelector", "affinity") if key in pod.spec)

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from tests.commands.k8s.manifests import Object, Pod, of_kind, pods, quantity
+from tests.commands.k8s.manifests import Object, Pod, of_kind, pods
 
 DIGEST = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 SECRET_NAME = re.compile(r"TOKEN|KEY|PASSWORD|SECRET|CREDENTIAL", re.IGNORECASE)
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 SECRET_TEXT = re.compile(r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{16,}|://[^/\s@]*:[^/\s@]+@|-----BEGIN")
 
 
@@ -109,81 +108,3 @@ def mounts_resolve(objects: list[Object]) -> Iterator[str]:
                 yield f"{pod.name}: claim of {volume['name']} is not there"
             if "configMap" in volume and volume["configMap"]["name"] not in configs:
                 yield f"{pod.name}: ConfigMap {volume['configMap']['name']} is not there"
-
-
-def resources_are_whole(objects: list[Object]) -> Iterator[str]:
-    for pod in pods(objects):
-        for container in pod.containers:
-            resources = container.get("resources", {})
-            requests, limits = resources.get("requests", {}), resources.get("limits", {})
-            for name in ("cpu", "memory"):
-                if name not in requests or name not in limits:
-                    yield f"{pod.name}: {name} has no request or no limit"
-                elif quantity(requests[name]) > quantity(limits[name]):
-                    yield f"{pod.name}: asks for more {name} than its limit"
-            if requests.get("nvidia.com/gpu") != limits.get("nvidia.com/gpu"):
-                yield f"{pod.name}: GPUs asked for and limited differ"
-
-
-def writable_places(objects: list[Object]) -> Iterator[str]:
-    """Under a read-only root: /tmp, the caches, and shared memory smaller than the memory limit it counts against."""
-    for pod in pods(objects):
-        volumes = {each["name"]: each for each in pod.spec.get("volumes", [])}
-        for container in pod.containers:
-            mounts = {each["mountPath"]: volumes.get(each["name"], {}) for each in container.get("volumeMounts", [])}
-            if "emptyDir" not in mounts.get("/tmp", {}):
-                yield f"{pod.name}: /tmp is not writable"
-            if container.get("envFrom") and "emptyDir" not in mounts.get("/cache", {}):
-                yield f"{pod.name}: /cache is not writable"
-            if pod.gpus or pod.role in ("head", "worker"):
-                yield from _ray_store(pod, mounts.get("/dev/shm", {}).get("emptyDir", {}), container)
-                yield from _shared_memory(pod, mounts.get("/dev/shm", {}).get("emptyDir", {}), container)
-        for volume in volumes.values():
-            if "emptyDir" in volume and "sizeLimit" not in volume["emptyDir"]:
-                yield f"{pod.name}: {volume['name']} has no size limit"
-
-
-def _shared_memory(pod: Pod, volume: dict, container: dict) -> Iterator[str]:
-    limit = container.get("resources", {}).get("limits", {}).get("memory", 0)
-    if volume.get("medium") != "Memory" or not 0 < quantity(volume.get("sizeLimit", 0)) < quantity(limit):
-        yield f"{pod.name}: /dev/shm is not memory with a size below the memory limit"
-
-
-def _ray_store(pod: Pod, volume: dict, container: dict) -> Iterator[str]:
-    """Where it is larger than /dev/shm, Ray puts it into /tmp (ray/_private/utils.py, resolve_object_store_memory)."""
-    ray = pod.role or pod.labels.get("app.kubernetes.io/component") in ("train", "test-time")
-    shared = quantity(volume.get("sizeLimit", 0))
-    memory = quantity(container.get("resources", {}).get("limits", {}).get("memory", 0))
-    store = min(0.3 * memory, max(10e9, 0.95 * shared), 200e9)
-    if ray and store > shared:
-        yield f"{pod.name}: Ray's object store of {store / 2**30:.1f} GiB is not in /dev/shm, which is smaller"
-
-
-def registries_are_told(objects: list[Object]) -> Iterator[str]:
-    """Where an image is unset, its owner says so where admission policies look: in an annotation."""
-    for pod in pods(objects):
-        registries = {each["image"].split("/")[0] for each in pod.containers}
-        told = pod.owner["metadata"].get("annotations", {}).get("restrain-openrlhf/image-registry")
-        if (UNSET in registries) is not (told == UNSET):
-            yield f"{pod.name}: has an image of {registries} and says {told}"
-
-
-UNSET = "registry.invalid"
-
-
-def kept_by_the_autoscaler(objects: list[Object]) -> Iterator[str]:
-    """Whatever would start again from its last checkpoint says that its node is not to be emptied."""
-    for pod in pods(objects):
-        if pod.owner["kind"] in ("Job", "RayJob") and pod.annotations.get(SAFE_TO_EVICT) != "false":
-            yield f"{pod.name}: an autoscaler may evict it"
-
-
-SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-
-
-def gpus_are_seen_where_asked_for(objects: list[Object]) -> Iterator[str]:
-    """NVIDIA's runtime shows every GPU of the node to a pod that asks for none, unless the pod says otherwise."""
-    for pod in pods(objects):
-        values = [each.get("value") for one in pod.containers for each in one.get("env", []) if each["name"] == VISIBLE]
-        if values != ([] if pod.gpus else ["void"]):
-            yield f"{pod.name}: {VISIBLE} is {values} and it asks for {pod.gpus} GPUs"

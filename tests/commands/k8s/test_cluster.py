@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from restrain_openrlhf.commands.k8s.patches import data_words
-from tests.commands.k8s import rules_jobs, rules_pods
+from tests.commands.k8s import rules_jobs
 from tests.commands.k8s.experiments import IMAGE, render, rendered
 from tests.commands.k8s.manifests import needs_kustomize, of_kind, pods, runs
 from tests.commands.k8s.rules_names import unresolved
@@ -86,12 +86,6 @@ def test_pods_with_a_gpu_ask_for_nvidias_runtime_where_it_is_not_the_default(ove
     objects = rendered("--components", "runtime-class", overlay=overlay)
     classes = {pod.name: (bool(pod.gpus), pod.spec.get("runtimeClassName")) for pod in pods(objects)}
     assert set(classes.values()) == {(True, "nvidia"), (False, None)}
-
-
-@pytest.mark.host
-def test_what_is_rendered_has_no_mark_of_an_unset_image():
-    for overlay in (ONE_NODE, "8xa100-80g"):
-        assert list(rules_pods.registries_are_told(rendered(overlay=overlay))) == []
 
 
 @pytest.mark.host

@@ -1,5 +1,6 @@
 """Every overlay renders, is what an API server accepts, and keeps every rule of the production checklist."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from restrain_openrlhf.config import host_flags
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
 from restrain_openrlhf.config.nodes import NodeShape
 from restrain_openrlhf.config.shipped import KUBERNETES
-from tests.commands.k8s import known_metrics, rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
+from tests.commands.k8s import known_metrics, rules_jobs, rules_names, rules_pods, rules_service
+from tests.commands.k8s.experiments import replace
 from tests.commands.k8s.manifests import OVERLAYS, Object, component, of_kind, overlay, pick, pods, quantity, runs
 from tests.commands.k8s.schemas import problems
 from tests.conftest import ROOT
@@ -25,33 +27,26 @@ EVERYWHERE = [
     rules_pods.own_service_accounts,
     rules_pods.no_secret_in_sight,
     rules_pods.mounts_resolve,
-    rules_pods.resources_are_whole,
-    rules_pods.writable_places,
-    rules_pods.kept_by_the_autoscaler,
-    rules_pods.registries_are_told,
-    rules_pods.gpus_are_seen_where_asked_for,
-    rules_jobs.ray_job_rules,
-    rules_jobs.head_without_gpu,
-    rules_jobs.indexed_jobs,
-    rules_jobs.clocks_start_on_the_node,
     rules_jobs.steps_agree,
-    rules_jobs.queued_by_component,
-    rules_jobs.in_the_namespace,
-    rules_jobs.priorities_exist,
-    rules_jobs.quota_holds_the_largest_job,
     rules_names.names_resolve,
     rules_names.paths_are_mounted,
-    rules_experiments.experiments_are_apart,
-    rules_experiments.nothing_needs_a_force,
-    rules_experiments.policies_name_what_is_there,
-    rules_experiments.secrets_are_made_by_the_page,
     rules_service.default_deny,
-    rules_service.policies_select_pods,
     rules_service.training_is_reached_by_its_own,
-    rules_service.clients_reach_the_service,
-    rules_service.gathered_in_one_process,
-    rules_service.selectors_match,
-    rules_service.monitors_match,
+]
+HEAD, POD = "/spec/rayClusterSpec/headGroupSpec/template/spec", "/spec/template/spec"
+KEY = [{"name": "WANDB_API_KEY", "value": "0123456789abcdef"}]
+# Rule, object, place in it, and what stands there instead, for each rule.
+BROKEN = [
+    (rules_pods.images_by_digest, "RayJob/train", f"{HEAD}/containers/0/image", "r/train:latest"),
+    (rules_pods.pod_security_restricted, "RayJob/train", f"{HEAD}/securityContext/runAsNonRoot", False),
+    (rules_pods.own_service_accounts, "RayJob/train", f"{HEAD}/automountServiceAccountToken", True),
+    (rules_pods.no_secret_in_sight, "RayJob/train", f"{HEAD}/containers/0/env", KEY),
+    (rules_pods.mounts_resolve, "PersistentVolumeClaim/work", "/metadata/name", "other"),
+    (rules_jobs.steps_agree, "Job/data", f"{POD}/containers/0/args/2", "--out=/mnt/work/data/other.jsonl"),
+    (rules_names.names_resolve, "Job/evaluation", f"{POD}/containers/0/args/1", "--benchmarks=minerva"),
+    (rules_names.paths_are_mounted, "RayJob/train", "/spec/entrypoint", "restrain train /etc/restrain/other.yaml"),
+    (rules_service.default_deny, "NetworkPolicy/data", "/spec/egress/0/to/0/ipBlock/except", ["169.254.0.0/16"]),
+    (rules_service.training_is_reached_by_its_own, "NetworkPolicy/train-cluster", "/spec/egress", []),
 ]
 
 
@@ -75,38 +70,24 @@ def test_every_overlay_keeps(name, rule):
     assert list(rule(overlay(name))) == []
 
 
+@pytest.mark.parametrize(("rule", "name", "pointer", "value"), BROKEN, ids=[rule.__name__ for rule, *_ in BROKEN])
+def test_a_rule_finds_what_breaks_it(rule, name, pointer, value):
+    assert {rule for rule, *_ in BROKEN} == set(EVERYWHERE)
+    objects = copy.deepcopy(overlay("multi-node-h100"))
+    replace(pick(objects, *name.split("/")), pointer, value)
+    assert list(rule(objects))
+
+
 # The others have training alone.
-WITH_SERVICE = ["8xa100-80g", "multi-node-h100"]
-
-
-@pytest.mark.parametrize("name", WITH_SERVICE)
-def test_the_reward_service_is_highly_available(name):
-    assert list(rules_service.reward_service(overlay(name))) == []
-
-
-@pytest.mark.parametrize("name", WITH_SERVICE)
-def test_url_only_is_one_process_and_keeps_every_rule(name, shared):
+@pytest.mark.parametrize("name", ["8xa100-80g", "multi-node-h100"])
+def test_url_only_is_one_process(name, shared):
+    """Two processes would split the groups that they gather from single rollouts."""
     objects, without = component("url-only", name), overlay(name)
     assert [problem for rule in EVERYWHERE for problem in rule(objects)] == []
     assert [problem for each in objects for problem in problems(each, shared / "k8s" / "crds")] == []
     assert {each["kind"] for each in without} - {each["kind"] for each in objects} == {"HorizontalPodAutoscaler"}
-    assert len(objects) == len(without) - 1
     deployment = pick(objects, "Deployment", "reward")["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
-    configuration = yaml.safe_load(pick(objects, "ConfigMap", "reward-config")["data"]["reward.yaml"])
-    whole_groups = yaml.safe_load(pick(without, "ConfigMap", "reward-config")["data"]["reward.yaml"])
-    assert configuration.pop("service")["group_size"] > 1
-    assert configuration == whole_groups
-
-
-def test_a_run_in_the_rdma_namespace_reaches_the_service_in_the_other():
-    service = [
-        each
-        for each in overlay("multi-node-h100")
-        if each["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "reward"
-    ]
-    objects = [*overlay("multi-node-h100-rdma"), *service]
-    assert list(rules_service.clients_reach_the_service(objects)) == []
 
 
 @pytest.mark.host
@@ -245,13 +226,6 @@ def test_alerts_and_dashboards_ask_for_metrics_that_exist():
     pytest.importorskip("ray", reason="needs Ray, for the hook's gauge names (make install)")
     pytest.importorskip("prometheus_client", reason="needs the reward service (pip install restrain-openrlhf[service])")
     assert list(rules_service.metrics_exist(overlay("8xa100-80g"), known_metrics.all_of_them())) == []
-
-
-def test_only_the_rdma_overlay_leaves_restricted():
-    for name in OVERLAYS:
-        (namespace,) = of_kind(overlay(name), "Namespace")
-        level = namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-        assert level == ("privileged" if name.endswith("-rdma") else "restricted")
 
 
 def test_importing_the_renderer_starts_no_framework():
