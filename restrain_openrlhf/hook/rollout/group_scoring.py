@@ -96,9 +96,7 @@ class ScoreService:
             await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def check(
-        self, method: Method, prompt: str, n: int, needed: NeededReference, row: Row | None = None
-    ) -> None:
+    def check(self, method: Method, prompt: str, n: int, needed: NeededReference, row: Row | None = None) -> None:
         """Let the service score a group of n rollouts without answers, before anything heavy starts.
 
         Raises ScoreServiceError if the service does not answer, or would refuse the run's groups: it has another
