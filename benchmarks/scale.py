@@ -171,8 +171,10 @@ class Inputs:
         counts = [count for count in (most, self.rollouts - most) if count]
         answers = ["12"] * most + ["13"] * (self.rollouts - most)
         hashes = {"id": place, "prompt_hash": digest, "problem_hash": digest}
+        labels = {"classes": [0] * most + [1] * (self.rollouts - most), "keys": ["12", "13"][: len(counts)]}
         vote = {"counts": counts, "majority": "12", "majority_count": most, "majority_share": most / self.rollouts}
-        return {**hashes, "n": self.rollouts, "answers": answers, **vote, "missing_share": 0.0, "unread": []}
+        of = {"n": self.rollouts, "answers": answers, "missing_share": 0.0, "unread": []}
+        return {**hashes, **of, **labels, **vote}
 
     def _provenance(self) -> dict[str, object]:
         drawn = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 40, "max_len": 64, "seed": 1}

@@ -77,9 +77,7 @@ class Outcome(Trained, frozen=True):
     heldout: tuple[str, ...]
 
 
-def predictions(
-    before: Reference, after: Reference, ids: Sequence[str], kind: AnswerKind = MATHEMATICS
-) -> list[Prediction]:
+def predictions(before: Reference, after: Reference, ids: Sequence[str], kind: AnswerKind) -> list[Prediction]:
     """One prediction per problem, in the order of `ids`, which votes of several engines do not have."""
     base, adapted = ({str(row.id): row for row in votes.rows} for votes in (before, after))
     return [_prediction(base[one], adapted[one], kind) for one in ids]
@@ -90,8 +88,8 @@ def _prediction(before: ReferenceRow, after: ReferenceRow, kind: AnswerKind = MA
 
     It does not depend on the order of rollouts, and equal answers in two forms are no change.
     """
-    (base, base_share), _ = _best_two(before)
-    (answer, share), (second, second_share) = _best_two(after)
+    (base, base_share), *_ = _ranked(before)
+    (answer, share), (second, second_share), *_ = _ranked(after)
     first, last = kind.classes([base, answer], after.row)
     return Prediction(
         id=after.id,
@@ -105,9 +103,8 @@ def _prediction(before: ReferenceRow, after: ReferenceRow, kind: AnswerKind = MA
     )
 
 
-def _best_two(row: ReferenceRow) -> list[tuple[str | None, float]]:
-    ranked: list[tuple[str | None, float]] = [(answer, votes / row.n) for answer, votes in row.group.ranked()]
-    return [*ranked, (None, 0.0), (None, 0.0)][:2]
+def _ranked(row: ReferenceRow) -> list[tuple[str | None, float]]:
+    return [*((answer, votes / row.n) for answer, votes in row.group.ranked()), (None, 0.0), (None, 0.0)]
 
 
 def compare(

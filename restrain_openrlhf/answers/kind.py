@@ -18,6 +18,8 @@ from restrain_openrlhf.method.registry import Registry
 # A prompt's row in its data set: `problem`, and the columns that the kind of answer reads.
 Row = Mapping[str, Any]
 PROBLEM = "problem"
+# The key of each answer, None for a missing one.
+Keys = Sequence[str | None]
 # Usual names of columns with gold.
 GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "solution", "test", "test_list"})
 # Most characters that an error shows of each of two values, and how many of them stand before the first difference.
@@ -99,12 +101,23 @@ class AnswerKind(BaseModel, ABC):
         """
         return number_classes([None if answer is None else self.key(answer, row) for answer in answers])
 
-    def alike(self, keys: Sequence[str | None]) -> list[int | None]:
+    def alike(self, keys: Keys) -> list[int | None]:
         """The classes of answers to different prompts, numbered as in `classes`, by the answers' keys (None: missing).
 
         No row belongs to all of them, so a kind in which answers with different keys can be equal compares the keys.
         """
         return number_classes(keys)
+
+    @staticmethod
+    def _alike_by_part(
+        keys: Keys, part_of: Callable[[str], str], alike: Callable[[str, Keys], list[int | None]]
+    ) -> list[int | None]:
+        """As `alike`, where keys of different parts never are; `alike` gets a part, and None for keys of others."""
+        parts, found = [None if key is None else part_of(key) for key in keys], list[Hashable](keys)
+        for part in {part for part in parts if part is not None}:
+            labels = alike(part, [key if own == part else None for key, own in zip(keys, parts, strict=True)])
+            found = [each if label is None else (part, label) for each, label in zip(found, labels, strict=True)]
+        return number_classes(found)
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         """Whether an answer is right in evaluation, which may be more lenient than a vote. A missing answer is wrong.
@@ -222,7 +235,7 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     of a column, is no key.
     """
     for name in sorted(there.keys() | here.keys()):
-        one, other = (_plain(to_jsonable_python(parse_cell(row.get(name)), fallback=str)) for row in (there, here))
+        one, other = (_plain(_of_cell(row.get(name))) for row in (there, here))
         if one != other:
             texts = repr(one), repr(other)
             first = next((place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), 0)
@@ -230,6 +243,11 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
             shown = ["…" * bool(start) + text[start : start + SHOWN] for text in texts]
             return f"{name!r} is {shown[0]} there and {shown[1]} here"
     return None
+
+
+def _of_cell(value: Any) -> Any:
+    parsed = parse_cell(value)
+    return to_jsonable_python(parsed if isinstance(parsed, list | dict) else value, fallback=str)
 
 
 def _plain(value: Any) -> Any:

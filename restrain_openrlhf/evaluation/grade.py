@@ -9,7 +9,6 @@ from typing import Annotated, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, StrictInt, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
-from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.data.gold import finite_answer
 from restrain_openrlhf.data.jsonl import Identified, identified, validated
 from restrain_openrlhf.data.tables import placed_rows, suffix_of
@@ -90,9 +89,6 @@ class ResponseRow(SampledRow):
     @property
     def key(self) -> str:
         return self.id
-
-    def difference(self, prompt: Prompt) -> str | None:
-        return differing({"prompt": self.prompt}, {"prompt": prompt.text})
 
 
 class RolloutsRow(Identified):

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row, parse_kind
 from restrain_openrlhf.answers.gold import GRADER_VERSION
+from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.data.identity import Provenance
 from restrain_openrlhf.data.jsonl import each_row, read_rows, write_rows
 from restrain_openrlhf.data.outputs import write_whole
@@ -117,10 +119,12 @@ class BenchmarkFolder:
         """
         if not self.problems.exists():
             write_rows(self.problems, problems)
-        elif read_rows(self.problems, Problem) != list(problems):
-            raise RunError(
-                f"{self.problems}: holds other problems or answers than this evaluation. Choose another --out."
-            )
+        for old, new in zip_longest(read_rows(self.problems, Problem), problems):
+            if changed := differing(vars(old) if old else {}, vars(new) if new else {}):
+                raise RunError(
+                    f"{self.problems}: holds other problems or answers than this evaluation: of {(old or new).id!r}, "
+                    f"{changed}. Choose another --out."
+                )
 
     def each_response(self) -> tuple[EvaluationProvenance, Iterator[tuple[Problem, ResponseRow]]]:
         """Every problem with its responses from any shard, one at a time, in the order of problems.
@@ -152,10 +156,7 @@ class ScoresSoFar:
         self._majorities: dict[int, array[float]] = {}
 
     def add(self, grades: GradeRow, kind: AnswerKind, own: Row, response: ResponseRow | None = None) -> None:
-        """Add a problem; `own` is its row for the `kind` of answer.
-
-        Raises DataError if it has another number of responses, or none.
-        """
+        """Add a problem with its `own` row. Raises DataError if it has another number of responses, or none."""
         n = len(grades.correct)
         if self._n not in (None, n) or not n:
             raise DataError("The problems have different numbers of responses, or none. Finish the evaluation first.")

@@ -100,7 +100,6 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             refuse_lost_rewards(trainers_command())
         self._method = build(config.method)
         self._scoring = scoring_of(config)
-        self._carries = config.keeps_rollouts
         self._groups: GroupGathering[HostRollout] = GroupGathering()
         # Temperature and rollouts per prompt of training, which are those of the first group.
         self._sampling: tuple[float, int] | None = None
@@ -153,7 +152,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         score = await self._scoring.score(request, needed)
         rewards = score.rewards if is_active() else score.pair.net
         extras = extra_logs(request, score, row, drawn)
-        carried = labels(ScoredGroup(request, score), n, is_active(), self._carries)
+        carried = labels(ScoredGroup(request, score), n, carry=is_active())
         return [
             {**as_arrays(output), "reward": reward, "scores": expected, "label": label, "extra_logs": extra}
             for output, reward, expected, label, extra in zip(

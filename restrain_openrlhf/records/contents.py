@@ -71,10 +71,7 @@ def _data(name: str, flags: Mapping[str, Any], kind: AnswerKind) -> Content:
 
 
 def _of_rows(name: str, flags: Mapping[str, Any], kind: AnswerKind) -> str:
-    """The digest of what is read of a hub data set, or of several in order: two columns, and those of the kind.
-
-    Columns of gold that the kind has are only read of the evaluation set.
-    """
+    """The digest of what is read of a hub data set, or of several in order; the kind's gold only for evaluation."""
     columns = (str(flags.get("data.input_key") or "input"), str(flags.get("data.label_key") or ""))
     digest = hashlib.sha256()
     for dataset in str(flags[name]).split(","):

@@ -2,16 +2,18 @@
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.kind import differing
@@ -19,12 +21,11 @@ from restrain_openrlhf.answers.votes import EXAMPLES, MANY_MISSING, end_of, miss
 from restrain_openrlhf.config.checks import has_chat_template
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.identity import Provenance, provenance_path, text_hash
-from restrain_openrlhf.data.jsonl import Line, each_line, each_row, parse, write_rows
+from restrain_openrlhf.data.jsonl import each_line, each_row, parse, write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import CHAT, Prompt
-from restrain_openrlhf.reference.row_table import OpenFile, RowTable, TableColumns
-from restrain_openrlhf.reference.sampling_pass import SampledRow, each_of_parts, lines_file, shared_provenance
+from restrain_openrlhf.reference.sampling_pass import OpenFile, SampledRow, each_of_parts, lines_file, shared_provenance
 
 
 class ReferenceRow(SampledRow):
@@ -54,15 +55,6 @@ class ReferenceRow(SampledRow):
     unread: tuple[str, ...] = ()
     truncated: int | None = None
     row: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_classes_of_older_rows(cls, row: Any) -> Any:
-        """Add classes to a row of an earlier version, which only knew mathematics."""
-        if not isinstance(row, dict) or "classes" in row or "answers" not in row:
-            return row
-        answers = row["answers"]
-        return {**row, **_labels(MATHEMATICS, GroupAnswers.of(MATHEMATICS, answers, {}), {})}
 
     @classmethod
     def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
@@ -202,12 +194,12 @@ class Reference:
 
     path: Path
     provenance: ReferenceProvenance
-    table: RowTable
+    places: Mapping[str, tuple[int, float]]
     file: OpenFile
 
     def refuse_missing(self, limit: float | None) -> None:
         """Raises ReferencePassError if more than `limit` of all rollouts have no answer; None: no limit."""
-        if limit is not None and self.table.missing_share > limit:
+        if limit is not None and fmean(row.missing_share for row in self.each_row()) > limit:
             raise ReferencePassError(
                 f"{self.path}: {missing_in(self.path, self.provenance, limit)} Votes of so few rollouts make no "
                 f"pseudo-labels to train on, so that no training begins. To train all the same, raise `missing_limit` "
@@ -226,21 +218,17 @@ class Reference:
     def kind(self) -> AnswerKind:
         return self.provenance.kind
 
-    def by_prompt(self, prompt: str) -> ReferenceRow | None:
-        """The row of a prompt with its template applied."""
-        return self.by_prompt_hash(text_hash(prompt))
-
     def by_prompt_hash(self, digest: str) -> ReferenceRow | None:
-        rows = map(self._read, self.table.of_prompt(digest))
-        return next((row for row in rows if row.prompt_hash == digest), None)
+        """The row of a prompt with its template applied."""
+        return self._read(self.places[digest][0], digest) if digest in self.places else None
 
     def row(self, prompt: str, where: str = "the prompt", own: Row | None = None) -> ReferenceRow:
-        """As `by_prompt`, but raises ReferencePassError, which names `where`, for a prompt without a row.
+        """The row of a prompt with its template applied. Raises ReferencePassError, which names `where`, without one.
 
-        If `own` is given, which is what the kind of answer reads of the prompt now, the same for a row that has another
-        value in a column that votes read.
+        The same if `own` is given, what the kind of answer reads of the prompt now, and the row has something else in a
+        column that votes read.
         """
-        found = self.by_prompt(prompt)
+        found = self.by_prompt_hash(text_hash(prompt))
         if found is None:
             raise ReferencePassError(
                 f"{self.path} was made for another prompt set: it has no row for {where} {prompt[:80]!r}. Make it "
@@ -251,9 +239,13 @@ class Reference:
     def by_problem(self, problem: str, own: Row | None = None) -> ReferenceRow | None:
         """The row of a problem's text without template. Raises what `row` raises for a row that differs from `own`."""
         digest = text_hash(problem)
-        rows = map(self._read, self.table.of_problem(digest))
-        found = next((row for row in rows if row.problem_hash == digest), None)
+        found = self._read(self._problems[digest], digest) if digest in self._problems else None
         return found and self._same(found, own, f"the problem {problem[:80]!r}")
+
+    @cached_property
+    def _problems(self) -> Mapping[str, int]:
+        """The byte at which the last row of each problem begins, by the problem's hash."""
+        return {parse(self.path, line, ReferenceRow).problem_hash: line.offset for line in each_line(self.path)}
 
     def _same(self, found: ReferenceRow, own: Row | None, where: str) -> ReferenceRow:
         if own is not None and (changed := differing(*map(self.kind.own_columns, (found.row, own)))):
@@ -266,16 +258,18 @@ class Reference:
 
     def shares(self, prompts: Iterable[str]) -> NDArray[np.float64]:
         """The `majority_share` of each prompt with its template applied; NaN for a prompt without a row."""
-        return self.table.shares(map(text_hash, prompts))
+        nowhere = 0, np.nan
+        return np.fromiter((self.places.get(text_hash(prompt), nowhere)[1] for prompt in prompts), np.float64)
 
-    def _read(self, offset: int) -> ReferenceRow:
-        try:
-            return ReferenceRow.model_validate(json.loads(self.file.line(offset)))
-        except ValueError:
-            raise ReferencePassError(
-                f"{self.path}: the row at byte {offset} has disappeared: the file was changed while it was in use. "
-                "Restore the file, and start again."
-            ) from None
+    def _read(self, offset: int, digest: str) -> ReferenceRow:
+        with suppress(ValueError):
+            row = ReferenceRow.model_validate(json.loads(self.file.line(offset)))
+            if digest in (row.prompt_hash, row.problem_hash):
+                return row
+        raise ReferencePassError(
+            f"{self.path}: the row at byte {offset} has disappeared: the file was changed while it was in use. "
+            "Restore the file, and start again."
+        )
 
 
 def load_reference(path: Path) -> Reference:
@@ -295,47 +289,34 @@ def load_reference(path: Path) -> Reference:
     # Reading a line first raises the usual error for a file that cannot be read.
     next(each_line(path), None)
     file = OpenFile(path)
-    return Reference(path, provenance, _checked(path, file, provenance), file)
+    return Reference(path, provenance, _checked(path, provenance), file)
 
 
-def _checked(path: Path, file: OpenFile, provenance: ReferenceProvenance) -> RowTable:
-    """Read and check every row, and make the table. Raises what `load_reference` raises."""
-    found, other = TableColumns(), None
+def _checked(path: Path, provenance: ReferenceProvenance) -> dict[str, tuple[int, float]]:
+    """Read and check every row, and return their places. Raises what `load_reference` raises."""
+    found: dict[str, tuple[int, float]] = {}
     for line in each_line(path):
         row = parse(path, line, ReferenceRow)
-        other = other or _of_another_pass(path, line, row, provenance.n)
-        if other is None:
-            found.add(row.prompt_hash, row.problem_hash, line, row.majority_share, row.missing_share)
-    _refuse_twice(path, file, found)
-    if other is not None:
-        raise other
+        if not row.n == len(row.answers) == provenance.n:
+            raise ReferencePassError(
+                f"{path}, line {line.number}: has {len(row.answers)} answers and n {row.n}, but the provenance says "
+                f"{provenance.n} rollouts per prompt. The row belongs to another pass: make the file again with "
+                "`restrain reference`, or merge its own shards with `restrain data merge-reference`."
+            )
+        if row.prompt_hash in found:
+            offset, _ = found[row.prompt_hash]
+            first = next(each.number for each in each_line(path) if each.offset == offset)
+            raise ReferencePassError(
+                f"{path}, line {line.number}: repeats the prompt of line {first}. If the lines are equal, remove one; "
+                "otherwise make the file again with `restrain reference`."
+            )
+        found[row.prompt_hash] = line.offset, row.majority_share
     if len(found) != provenance.prompt_count:
         raise ReferencePassError(
             f"{path}: holds {len(found)} of {provenance.prompt_count} prompts. Run the same `restrain reference` "
             "command again to finish it, or merge all shards with `restrain data merge-reference`."
         )
-    return found.table()
-
-
-def _of_another_pass(path: Path, line: Line, row: ReferenceRow, n: int) -> ReferencePassError | None:
-    if row.n == len(row.answers) == n:
-        return None
-    return ReferencePassError(
-        f"{path}, line {line.number}: has {len(row.answers)} answers and n {row.n}, but the provenance says {n} "
-        "rollouts per prompt. The row belongs to another pass: make the file again with `restrain reference`, or "
-        "merge its own shards with `restrain data merge-reference`."
-    )
-
-
-def _refuse_twice(path: Path, file: OpenFile, found: TableColumns) -> None:
-    """Raises ReferencePassError naming the first line that repeats the prompt of an earlier line."""
-    for first, again in found.alike():
-        rows = (json.loads(file.line(found.offsets[place])) for place in (first, again))
-        if len({row["prompt_hash"] for row in rows}) == 1:
-            raise ReferencePassError(
-                f"{path}, line {found.numbers[again]}: repeats the prompt of line {found.numbers[first]}. If the "
-                "lines are equal, remove one; otherwise make the file again with `restrain reference`."
-            )
+    return found
 
 
 def merge(shards: Sequence[Path], out: Path) -> int:

@@ -2,7 +2,9 @@
 
 import fcntl
 import json
+import os
 import re
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,12 +21,13 @@ from restrain_openrlhf.data.outputs import appended, output_file
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
-from restrain_openrlhf.reference.row_table import OpenFile
 
 PROMPTS_PER_CHUNK = 64
 # A chunk has many times the rollouts that a GPU's engine works on at a time (vLLM: 256 to 1,024), because the engine
 # runs empty at the end of a chunk; but not so many that losing them to a kill would matter.
 ROLLOUTS_PER_CHUNK = 4096
+# Bytes of a row that are read at first.
+LINE_BYTES = 1 << 13
 
 
 def prompts_per_chunk(n: int, has_gpus: bool) -> int:
@@ -51,9 +54,9 @@ class SampledRow(BaseModel, ABC):
     def key(self) -> str:
         """The key of this row, equal to `key_of` its prompt."""
 
-    @abstractmethod
     def difference(self, prompt: Prompt) -> str | None:
-        """What has changed in the prompt since this row was made, with both values; None if nothing has."""
+        """What of the prompt that is kept here is other now, with both values; None if nothing is."""
+        return None
 
 
 Row = TypeVar("Row", bound=SampledRow)
@@ -139,16 +142,16 @@ class SamplingPass:
                 "start again."
             )
         drop_cut_line(self.path)
-        prompts = {self.row.key_of(prompt): prompt for prompt in self.prompts}
-        return {row.key for row in each_row(self.path, self.row) if self._is_same(row, prompts.get(row.key))}
-
-    def _is_same(self, row: SampledRow, prompt: Prompt | None) -> bool:
-        if prompt is not None and (changed := row.difference(prompt)):
-            raise self.provenance.error(
-                f"{self.path} has rollouts of another row of {prompt.where} {prompt.text[:80]!r}: {changed}. Restore "
-                "it, choose another --out, or remove the file to start again."
-            )
-        return True
+        prompts, done = {self.row.key_of(prompt): prompt for prompt in self.prompts}, set()
+        for row in each_row(self.path, self.row):
+            prompt = prompts.get(row.key)
+            if prompt is not None and (changed := row.difference(prompt)):
+                raise self.provenance.error(
+                    f"{self.path} has rollouts of another row of {prompt.where} {prompt.text[:80]!r}: {changed}. "
+                    "Restore it, choose another --out, or remove the file to start again."
+                )
+            done.add(row.key)
+        return done
 
     def _chunks(self, done: set[str]) -> Iterator[list[Prompt]]:
         """The missing prompts, chunk by chunk. A resumed pass has the same chunks as one that was never stopped."""
@@ -202,6 +205,28 @@ def each_of_parts(parts: Sequence[Path], row: type[Row]) -> Iterator[Row]:
                 raise _twice(part, each.key)
             keys.add(each.key)
             yield each
+
+
+class OpenFile:
+    """A file that can be read at several places at once.
+
+    It stays the file that was opened if another takes its name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises OSError if that fails."""
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def line(self, offset: int) -> bytes:
+        """The line that begins at this byte."""
+        read = b""
+        # Double what has been read, so that a line of many MB takes few reads.
+        while part := os.pread(self._descriptor, max(LINE_BYTES, len(read)), offset + len(read)):
+            read += part
+            if b"\n" in part:
+                break
+        return read.splitlines()[0] if read else b""
 
 
 class RowsByKey(Generic[Row]):

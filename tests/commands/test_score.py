@@ -65,6 +65,7 @@ def reference(tmp_path):
         vote = ReferenceRow(
             prompt_hash=text_hash("p"), problem_hash=text_hash("p"), n=N, answers=answers, counts=counts,
             majority=majority, majority_count=count, majority_share=count / N, missing_share=0.0,
+            classes=(0,) * count + (None,) * (N - count), keys=(majority,),
         )  # fmt: skip
         provenance = ReferenceProvenance(
             model="m", model_fingerprint="f", template="", prompt_set_hash="h", prompt_count=1, n=N, temperature=1.0,

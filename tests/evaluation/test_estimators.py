@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.answers import MATHEMATICS, parse_kind
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import (
     interval_over_problems,
@@ -75,6 +75,26 @@ def test_votes_are_over_equal_answers_and_missing_ones_do_not_vote():
     assert maj_at_k(halves, 4) == 1.0
     assert maj_at_k(row([None, None, None, "1"]), 4) == 1.0
     assert maj_at_k(row([None, None]), 2) == 0.0
+
+
+NUMBER = parse_kind({"name": "number"})
+
+
+def test_a_smaller_group_is_classified_anew():
+    """Without 1.0, 1.00015 and 1.00005 are one answer, which beats 7; beside 1.0 they are two, and 7 came first."""
+    answers, correct = ["7", "1.00015", "1.00005", "1.0"], [False, True, True, True]
+    graded = GradeRow(id="p", gold="1.0001", answers=answers, classes=NUMBER.classes(answers, {}), correct=correct)
+    assert graded.classes == (0, 1, 2, 2)
+    assert maj_at_k(graded, 3, NUMBER, {}) == 1.0
+
+
+@given(st.permutations(["1.0", "1.0", "1.00005", "1.00009", "1.00009", "1.00009", "2", "2"]))
+def test_the_answer_that_is_graded_for_a_class_does_not_depend_on_the_order_of_rollouts(answers):
+    """Of six equal numbers 1.00009 is the most frequent; gold is 1.00015, so that 1.0 is wrong and 1.00009 right."""
+    correct = [answer in ("1.00009", "1.00005") for answer in answers]
+    graded = GradeRow(id="p", gold="1.00015", answers=answers, classes=NUMBER.classes(answers, {}), correct=correct)
+    assert graded.group.ranked() == [("1.00009", 6), ("2", 2)]
+    assert maj_at_k(graded, 8, NUMBER, {}) == 1.0
 
 
 def test_maj_at_k_of_more_than_there_are_is_refused():

@@ -148,7 +148,7 @@ def test_two_processes_do_not_write_one_file(toy):
 
 def test_other_problems_are_not_put_into_the_same_folder(toy):
     toy.sampling()
-    with pytest.raises(RunError, match="holds other problems or answers"):
+    with pytest.raises(RunError, match=r"holds other problems or answers than this evaluation: of '\w+', '\w+' is "):
         Toy(toy.run, toy.count + 1).sampling()
 
 

@@ -239,7 +239,7 @@ def test_evaluation_is_drawn_as_it_is_and_graded(draw):
 def test_gold_reaches_a_method_that_reads_it_and_the_host_has_it_again(draw):
     _, drawn = draw(Scripted, boxed("2", "3"), 2, label=TrainingRow("3"), name="grpo_gold")
     assert [row["reward"] for row in drawn] == [0.0, 1.0]
-    assert [row["label"] for row in drawn] == ["3", "3"]
+    assert (drawn[0]["label"].request.gold, drawn[1]["label"]) == ("3", "3")
 
 
 def test_a_label_free_methods_training_rows_have_no_gold():

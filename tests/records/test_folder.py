@@ -12,7 +12,7 @@ from restrain_openrlhf.config.blocks import Agent, EngineLimits, KeepRollouts
 from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.method import parse_settings
-from restrain_openrlhf.records.contents import claim_checkpoints
+from restrain_openrlhf.records.contents import claim_checkpoints, contents
 from restrain_openrlhf.records.folder import Completion, RunFolder
 
 
@@ -252,6 +252,24 @@ def test_rows_of_a_hub_set_are_compared_by_what_is_read_of_them(made, monkeypatc
     rows[0]["problem"] = "1 + 2"
     with pytest.raises(RunError, match=r"- data\.prompt_dataset was rows:"):
         folder.claim(run, flags)
+
+
+def test_of_a_hub_set_what_the_kind_reads_is_compared_and_its_gold_in_evaluation_alone(monkeypatch):
+    text, number = parse_kind({"name": "text"}), parse_kind({"name": "number"})
+    rows = [{"problem": "1 + 1", "unit": "km", "aliases": ["two"]}]
+    monkeypatch.setattr("restrain_openrlhf.reference.prompts.load_dataset", lambda *_given, **_options: rows)
+
+    def changed(kind, name, **column):
+        flags = {name: "owner/set", "data.input_key": "problem"}
+        before = contents(flags, kind, None, None)
+        with monkeypatch.context() as now:
+            now.setitem(rows[0], *next(iter(column.items())))
+            return contents(flags, kind, None, None) != before
+
+    assert changed(number, "data.prompt_dataset", unit="m")
+    assert not changed(text, "data.prompt_dataset", unit="m")
+    assert not changed(text, "data.prompt_dataset", aliases=["2"])
+    assert changed(text, "eval.dataset", aliases=["2"])
 
 
 def test_a_folder_that_recorded_no_digests_is_refused(made):

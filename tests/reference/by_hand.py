@@ -15,7 +15,8 @@ def line(prompt: str, answers: Sequence[str], **changes: object) -> str:
     row = {"id": 1, "prompt_hash": digest, "problem_hash": digest, "n": len(answers), "answers": list(answers)}
     rest = [count, len(answers) - count] if count < len(answers) else [count]
     vote = {"counts": rest, "majority": answers[0], "majority_count": count, "majority_share": count / len(answers)}
-    return json.dumps({**row, **vote, "missing_share": 0.0, **changes}) + "\n"
+    labels = {"classes": [int(answer != answers[0]) for answer in answers], "keys": list(dict.fromkeys(answers))}
+    return json.dumps({**row, **vote, **labels, "missing_share": 0.0, **changes}) + "\n"
 
 
 def write(path: Path, lines: Sequence[str], **made: object) -> Path:

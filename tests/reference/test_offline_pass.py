@@ -10,7 +10,7 @@ import pytest
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from restrain_openrlhf.commands.reference import _run as run_to_the_end
-from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.data.identity import model_fingerprint, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.method import build, parse_settings
@@ -220,9 +220,9 @@ def test_a_reference_for_something_else_is_refused_naming_the_difference(
 
 
 def test_rows_are_found_by_prompt_and_by_problem(reference):
-    assert reference.by_prompt("Q 2+1=").id == 2
+    assert reference.row("Q 2+1=").id == 2
     assert reference.by_problem("2+1=").id == 2
-    assert reference.by_prompt("2+1=") is None
+    assert reference.by_prompt_hash(text_hash("2+1=")) is None
 
 
 def test_the_scorer_gives_the_method_the_prompts_own_vote(reference):

@@ -38,7 +38,8 @@ def configured(tmp_path, **more):
 
 
 def sampled(job, path, answers=("1", "2")):
-    rows = [ReferenceRow.of_answers(prompt, list(answers)).model_dump(mode="json") for prompt in job.prompts]
+    kind = job.provenance.kind
+    rows = [ReferenceRow.of_answers(prompt, list(answers), (), kind).model_dump(mode="json") for prompt in job.prompts]
     path.write_text("".join(map(dump, rows)))
     job.provenance.write(path)
 
@@ -54,6 +55,23 @@ def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
     assert (job.options.n, job.options.max_new_tokens, job.options.max_len) == (16, 14, 32)
     sampled(job, tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
     check(config)
+
+
+@pytest.mark.parametrize("method", ["restrain", "srt_offline", "srt_easy"])
+def test_training_refuses_a_reference_whose_rows_were_changed_since(tmp_path, method):
+    """As where somebody corrects the prompts' unit, and not the file of the pass."""
+    number = {"answers": {"name": "number"}, "method": {"name": method}}
+    config = configured(tmp_path, **number)
+
+    def write(unit):
+        (tmp_path / "p.jsonl").write_text("".join(dump({"problem": f"{n}+1=", "unit": unit}) for n in range(4)))
+
+    write("km")
+    sampled(offline_pass(config), tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
+    check(config)
+    write("m")
+    with pytest.raises(ReferencePassError, match=r"line 1 'Q: 0\+1=': its column 'unit' is 'km' there and 'm' here"):
+        check(config)
 
 
 def test_training_by_an_agent_takes_no_reference_of_a_single_turn_and_no_file_without_an_agent(tmp_path):

@@ -3,7 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from restrain_openrlhf.answers import MATHEMATICS, parse_kind
 from restrain_openrlhf.evaluation.estimators import mean_pass_at_k
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.prompts import Prompt
@@ -26,6 +29,18 @@ def test_the_same_answer_in_another_form_is_no_change():
     assert not _prediction(row("1/2", "1/2"), row("0.5", "0.50")).changed
 
 
+@given(st.permutations(["1.0", "1.0", "1.00005", "1.00009", "2", "2", None]), st.permutations(["1.00005", "1", "3"]))
+def test_the_order_of_equal_votes_changes_nothing(before, after):
+    """1.0, 1.00005 and 1.00009 are one number within 1e-4; of tied classes, too, the order does not decide."""
+    kind = parse_kind({"name": "number"})
+    votes = [ReferenceRow.of_answers(Prompt("p1", "p", "p", "here"), each, (), kind) for each in (before, after)]
+    found = _prediction(*votes, kind)
+    assert (found.before, found.answer, found.changed) == ("1.0", "1", False)
+    assert (found.before_share, found.vote_share, found.runner_up) == (4 / 7, 2 / 3, "3")
+    tied = [ReferenceRow.of_answers(Prompt("p1", "p", "p", "here"), each, (), kind) for each in ("25", "52")]
+    assert not _prediction(*tied, kind).changed
+
+
 def test_a_problem_without_any_answer_has_none():
     found = _prediction(row(None, None), row(None, None))
     assert (found.answer, found.vote_share, found.runner_up, found.changed) == (None, 0.0, None, False)
@@ -38,7 +53,7 @@ def test_predictions_come_in_the_order_of_the_problems(tmp_path):
     def votes(order):
         return SimpleNamespace(rows=tuple(rows[name] for name in order))
 
-    assert [row.id for row in predictions(votes("acb"), votes("bac"), ["a", "b", "c"])] == ["a", "b", "c"]
+    assert [row.id for row in predictions(votes("acb"), votes("bac"), ["a", "b", "c"], MATHEMATICS)] == ["a", "b", "c"]
 
 
 def predicted(name, before, after):

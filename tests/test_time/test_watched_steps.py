@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import test_time.training
+from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.hook.launch.train import watched_gap
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import GAP, WatchedSignal
@@ -12,8 +13,9 @@ from test_time.stopping import StopRules
 from test_time.training import train_watched
 from tests.test_time.steps import step, steps
 
-# The base model has one answer to half of its prompts.
-BEFORE = SimpleNamespace(rows=[SimpleNamespace(majority_key=key) for key in "aabc"])
+NUMBER = parse_kind({"name": "number"})
+# The base model has one answer to half of its prompts: 100 and 100.001 are within the tolerance of 1e-4.
+BEFORE = SimpleNamespace(rows=[SimpleNamespace(majority_key=key) for key in ("100", "100001/1000", "7", "8")])
 
 
 @pytest.mark.parametrize(("rules", "near"), [(StopRules(), [[], [], [], ["KL"]]), (None, [[]] * 4)])
@@ -29,10 +31,11 @@ def test_the_stop_rules_signals_come_with_each_step(tmp_path, monkeypatch, rules
         return folder
 
     monkeypatch.setattr(test_time.training, "train", trained)
-    config = SimpleNamespace(run_dir=folder.path, openrlhf={"actor.model_name_or_path": "base"})
+    config = SimpleNamespace(run_dir=folder.path, answers=NUMBER, openrlhf={"actor.model_name_or_path": "base"})
     heard = []
     train_watched(config, rules, BEFORE, lambda row, _total: heard.append(row))
     assert [[each.name for each in row.watched if each.is_near] for row in heard] == near
+    assert [each.start for each in heard[0].watched if each.name == "top answer"] == [0.5] * bool(rules)
 
 
 def test_the_gap_is_watched_in_every_run_that_has_a_limit():

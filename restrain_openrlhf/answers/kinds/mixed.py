@@ -1,12 +1,12 @@
 """For files whose prompts have different kinds of answers, named by each row's column `answers`."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from restrain_openrlhf.answers.kind import KINDS, PROBLEM, AnswerKind, Row, number_classes, parse_kind, register
+from restrain_openrlhf.answers.kind import KINDS, PROBLEM, AnswerKind, Row, parse_kind, register
 from restrain_openrlhf.errors import ConfigError, DataError
 
 COLUMN = "answers"
@@ -83,12 +83,11 @@ class Mixed(AnswerKind):
 
     def alike(self, keys: Sequence[str | None]) -> list[int | None]:
         """Answers of different kinds are not alike."""
-        parts = [(None, None) if key is None else tuple(key.split(" ", 1)) for key in keys]
-        found: list[Hashable] = [None] * len(keys)
-        for name in {name for name, _ in parts if name is not None}:
-            labels = self._named(name).alike([own if kind == name else None for kind, own in parts])
-            found = [each if label is None else (name, label) for each, label in zip(found, labels, strict=True)]
-        return number_classes(found)
+        return self._alike_by_part(
+            keys,
+            lambda key: key.partition(" ")[0],
+            lambda name, own: self._named(name).alike([key and key.partition(" ")[2] for key in own]),
+        )
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         return self._of(row).is_right(answer, gold, row)

@@ -1,7 +1,7 @@
 """Numbers: the value that a response states, equal within a tolerance, in the row's unit if it has one."""
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -147,7 +147,12 @@ class Number(AnswerKind):
         """A class has the values within the tolerance of its smallest one, so no two of them differ by more."""
         unit = self._unit(row)
         values = [None if answer is None else _value(answer, unit) for answer in answers]
-        first = self._smallest(value for value in values if value is not None)
+        first: dict[Fraction, Fraction] = {}
+        smallest: Fraction | None = None
+        for value in sorted({value for value in values if value is not None}):
+            if smallest is None or value - smallest > self._tolerance(smallest):
+                smallest = value
+            first[value] = smallest
         return number_classes(
             [
                 None if answer is None else f"text {answer}" if value is None else str(first[value])
@@ -156,27 +161,12 @@ class Number(AnswerKind):
         )
 
     def alike(self, keys: Sequence[str | None]) -> list[int | None]:
-        """As `classes`, among the values in one unit."""
-        values: dict[str, dict[str, Fraction]] = {}
-        for key in filter(None, keys):
-            value, _, unit = key.partition(" ")
-            if value != "text":
-                values.setdefault(unit, {})[key] = Fraction(value)
-        found: dict[str, Hashable] = {}
-        for unit, of in values.items():
-            first = self._smallest(of.values())
-            found |= {key: (first[value], unit) for key, value in of.items()}
-        return number_classes([None if key is None else found.get(key, key) for key in keys])
-
-    def _smallest(self, values: Iterable[Fraction]) -> dict[Fraction, Fraction]:
-        """The smallest value of each value's class."""
-        first: dict[Fraction, Fraction] = {}
-        smallest: Fraction | None = None
-        for value in sorted(set(values)):
-            if smallest is None or value - smallest > self._tolerance(smallest):
-                smallest = value
-            first[value] = smallest
-        return first
+        """As `classes`, which read a key as an answer, among the values in one unit."""
+        return self._alike_by_part(
+            keys,
+            lambda key: "" if key.startswith("text ") else key.partition(" ")[2],
+            lambda unit, own: self.classes(own, {"unit": unit or None}),
+        )
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         """Whether it is within the tolerance of gold. Raises DataError if gold is no number of the unit's dimension."""

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -86,8 +86,8 @@ class FrozenPass:
     """The frozen model's rollouts on `count` prompts, n each. A training group has the first `group_size` of them.
 
     `gold` has gold answers by the prompts' hashes. `unread` are some responses without an answer, or their ends, each
-    with the row of its prompt. `verdicts` is the cache of FrozenGroup, and `classes` that of training groups:
-    each method goes through all groups, which are graded and classified only once.
+    with the row of its prompt. `verdicts` is the cache of FrozenGroup: each method goes through all groups, which are
+    graded only once. `classes` has the classes of training groups that are smaller than n, and `same` is FrozenGroup's.
     """
 
     source: Path
@@ -99,32 +99,16 @@ class FrozenPass:
     kind: AnswerKind = MATHEMATICS
     unread: Mapping[str, Row] = field(default_factory=dict)
     verdicts: dict[int, bytes] = field(default_factory=dict)
-    classes: dict[int, tuple[int | None, ...]] = field(default_factory=dict)
+    classes: Sequence[tuple[int | None, ...]] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def groups(self) -> Iterator[FrozenGroup]:
         """The groups, read anew from the file each time, with one at a time in memory."""
         for place, row in enumerate(self.rows()):
+            own = GroupAnswers(row.answers[: self.group_size], self.classes[place]) if self.classes else row.group
             gold = self.gold.get(row.problem_hash)
-            yield FrozenGroup(row, self._trained(row, place), gold, self.kind, self.verdicts, place, self._same)
-
-    def _trained(self, row: ReferenceRow, place: int) -> GroupAnswers:
-        """The rollouts of a training group, which are classified anew, once."""
-        if self.group_size == self.n:
-            return row.group
-        answers = row.answers[: self.group_size]
-        if place not in self.classes:
-            self.classes[place] = GroupAnswers.of(self.kind, answers, row.row).classes
-        return GroupAnswers(answers, self.classes[place])
-
-    @cached_property
-    def _same(self) -> Mapping[str, str]:
-        """For each key that is equal to a more frequent one of any prompt, that key."""
-        counts = Counter(row.keys[label] for row in self.rows() for label in row.classes if label is not None)
-        keys = sorted(counts, key=lambda key: (-counts[key], key))
-        first: dict[int | None, str] = {}
-        found = {key: first.setdefault(label, key) for key, label in zip(keys, self.kind.alike(keys), strict=True)}
-        return {key: other for key, other in found.items() if key != other}
+            yield FrozenGroup(row, own, gold, self.kind, self.verdicts, place, self.same)
 
 
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
@@ -188,7 +172,10 @@ def _frozen_pass(
     kind: AnswerKind,
     unread: Mapping[str, Row],
 ) -> FrozenPass:
-    numbers = Counter(row.n for row in rows())
+    numbers, keys = Counter[int](), Counter[str]()
+    for row in rows():
+        numbers[row.n] += 1
+        keys.update(row.keys[label] for label in row.classes if label is not None)
     n, *others = sorted(numbers)
     if others:
         raise DataError(
@@ -203,4 +190,13 @@ def _frozen_pass(
             f"{path}: has {n} rollouts per prompt, but the configuration's groups have {size}. Sample that many with "
             "`restrain reference --n`, or leave --config out."
         )
-    return FrozenPass(path, n, size, numbers.total(), rows, answers, kind, unread)
+    classes = [GroupAnswers.of(kind, row.answers[:size], row.row).classes for row in rows()] if size < n else []
+    return FrozenPass(path, n, size, numbers.total(), rows, answers, kind, unread, {}, classes, _same(kind, keys))
+
+
+def _same(kind: AnswerKind, counts: Counter[str]) -> dict[str, str]:
+    """For each key of an answer that equals one with a more frequent key, of whatever prompts, that key."""
+    keys = sorted(counts, key=lambda key: (-counts[key], key))
+    first: dict[int | None, str] = {}
+    found = {key: first.setdefault(label, key) for key, label in zip(keys, kind.alike(keys), strict=True)}
+    return {key: other for key, other in found.items() if key != other}

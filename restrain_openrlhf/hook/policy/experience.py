@@ -55,12 +55,12 @@ def make_experience_batch(
     """
     samples = args[0] if args else kwargs["rollout_samples"]
     n = maker.args.rollout.n_samples_per_prompt
-    votes = take_votes(samples, n, config_here().answers)
-    scored, agent = take_scored(samples, n), take_agent_logs(samples)
+    config = config_here()
+    votes, scored, agent = take_votes(samples, n, config.answers), take_scored(samples, n), take_agent_logs(samples)
     experiences = wrapped(*args, **kwargs)
-    record = LAST_STEP[maker] = _record(maker, experiences, votes, scored, agent)
+    record = LAST_STEP[maker] = _record(maker, experiences, votes, scored if config.keeps_rollouts else [], agent)
     if _has_same_weights(maker):
-        rollout_gap.refuse_mismatch(record.gap, config_here().logprob_gap_limit)
+        rollout_gap.refuse_mismatch(record.gap, config.logprob_gap_limit)
     for experience in experiences:
         # Only a critic reads returns (trainer/ray/ppo_critic.py), and with group_norm there is none.
         experience.advantages = experience.returns = None

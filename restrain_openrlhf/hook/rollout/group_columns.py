@@ -38,7 +38,7 @@ TRAINED_ON = (POSITIVE, NEGATIVE, KL_WEIGHT)
 AGENT = (AGENT_REWARD, AGENT_TURNS, AGENT_FAILED)
 RESIDUAL = (RESIDUAL_TIMEOUTS, RESIDUAL_DEATHS)
 VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, *RESIDUAL)
-# What the first rollout of a group carries to the hooked trainer on behalf of the group.
+# What the first rollout of a group carries to the hooked trainer on behalf of the group, besides the group itself.
 GROUP_COLUMNS = (*VOTE, GENERATED)
 
 
@@ -84,7 +84,7 @@ def take_votes(samples: Sequence[Any], n: int, kind: AnswerKind = MATHEMATICS) -
         name.removeprefix("restrain/"): np.array([float(info[name].item()) for info in firsts])
         for name in (*VOTE, GENERATED)
     }
-    majorities = kind.alike([sample.labels[0].majority_key for sample in samples[::n]])
+    majorities = kind.alike([sample.labels[0].score.majority_key for sample in samples[::n]])
     pair = (torch.cat([sample.info[name] for sample in samples]).numpy() for name in (POSITIVE, NEGATIVE))
     for sample in samples:
         for name in (*GROUP_COLUMNS, PLACE):
@@ -107,7 +107,7 @@ def take_agent_logs(samples: Sequence[Any]) -> dict[str, float]:
 def _prompt_of(samples: Sequence[Any]) -> str:
     """The prompt of a group. Raises an error unless all of its rollouts share the prompt and were scored."""
     without = sum(not sample.info.keys() >= set(TRAINED_ON) for sample in samples)
-    is_whole = samples[0].info.keys() >= set(GROUP_COLUMNS) and isinstance(samples[0].labels[0], GroupLabel)
+    is_whole = samples[0].info.keys() >= set(GROUP_COLUMNS) and isinstance(samples[0].labels[0], ScoredGroup)
     if without or not is_whole:
         raise HookNotActiveError(
             f"{without or len(samples)} of a prompt's {len(samples)} rollouts carry no advantages: the rollout actors "
@@ -125,44 +125,33 @@ def _prompt_of(samples: Sequence[Any]) -> str:
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """The texts that were scored, those of voters included, and the score."""
+    """The texts that were scored, those of voters included, and the score.
+
+    It travels to the trainer in a label's place.
+    """
 
     request: GroupRequest
     score: GroupScore
 
 
-@dataclass(frozen=True)
-class GroupLabel:
-    """What a group's first rollout carries to the hooked trainer in the place of its `label`.
-
-    `majority_key` is the key of the majority's answer, None if no rollout has an answer. `group` is None unless
-    rollouts are kept.
-    """
-
-    label: str
-    majority_key: str | None
-    group: ScoredGroup | None
-
-
-def labels(group: ScoredGroup, trained: int, hooked: bool, carry: bool) -> list[Any]:
-    """The host's label of each trained rollout. If `hooked`, the first is a GroupLabel, with `carry` one of all texts.
+def labels(group: ScoredGroup, trained: int, carry: bool) -> list[Any]:
+    """The host's label of each trained rollout; with `carry`, the first label is the group itself.
 
     The host does not read the labels of rollouts in training (trainer/ppo_utils/), so one of them can carry the group.
     """
     plain = group.request.gold or ""
-    first = GroupLabel(plain, group.score.majority_key, group if carry else None)
-    return [first if hooked and not place else plain for place in range(trained)]
+    return [group if carry and not place else plain for place in range(trained)]
 
 
 def take_scored(samples: Sequence[Any], n: int) -> list[ScoredGroup]:
-    """The groups that a step's rollouts carry in labels, which become plain again; empty if nothing is kept.
+    """The groups that a step's rollouts carry in labels, which become plain again.
 
     `samples` are the host's Experience objects, one rollout each, with groups of n neighbours (`take_votes` checks it).
     """
-    carried: list[GroupLabel] = [sample.labels[0] for sample in samples[::n]]
-    for sample, each in zip(samples[::n], carried, strict=True):
-        sample.labels = [each.label]
-    return [each.group for each in carried if each.group is not None]
+    found = [sample.labels[0] for sample in samples[::n]]
+    for sample, group in zip(samples[::n], found, strict=True):
+        sample.labels = labels(group, 1, carry=False)
+    return found
 
 
 def unread(groups: Sequence[ScoredGroup]) -> Iterator[str]:

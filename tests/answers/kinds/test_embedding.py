@@ -160,7 +160,16 @@ def test_texts_that_the_model_cannot_tell_apart_are_one_class(model):
     assert not kind.is_right(None, "the sky", ROW)
 
 
+def test_answers_to_different_prompts_are_clustered_by_their_keys_up_to_a_limit(model, monkeypatch):
+    kind = kind_of(model, threshold=0.999)
+    keys = [kind.key(text, ROW) for text in ("dog", "The Sky", "cat", "the sky")]
+    assert kind.alike([*keys, None]) == [0, 1, 0, 1, None]
+    monkeypatch.setattr("restrain_openrlhf.answers.kinds.embedding.kind.MOST_ALIKE", 2)
+    assert kind.alike(keys) == [0, 1, 2, 3]
+
+
 def test_one_text_needs_no_model():
+    assert kind_of("/no/such/model").alike([None, "a", "a"]) == [None, 0, 0]
     assert kind_of("/no/such/model").classes([None, "a", "a"], ROW) == [None, 0, 0]
 
 

@@ -213,3 +213,13 @@ def test_what_follows_a_number_is_read_whatever_it_is(text):
     pint_is_there()
     answer = NUMBER.extract(f"5 {text}", {"unit": "km"})
     assert answer is None or NUMBER.key(answer, {"unit": "km"}).endswith(" km")
+
+
+def test_answers_to_different_prompts_are_alike_within_the_tolerance_and_in_one_unit():
+    """By hand: 1e-4 of 100 is .01. In km and in m, and without a unit, 100 is another answer."""
+    asked = [("100", "km"), ("100.001 km", "km"), ("100", "m"), ("100", None), ("100.01", None), ("100.02", None)]
+    keys = [NUMBER.key(answer, {} if unit is None else {"unit": unit}) for answer, unit in asked]
+    assert NUMBER.alike([*keys, None, "text none", "text none"]) == [0, 0, 1, 2, 2, 3, None, 4, 4]
+    mixed = parse_kind({"name": "mixed", "default": "text"})
+    named = [("100", "number"), ("100.001", "number"), ("100", "text"), ("B", "choice"), ("(B)", "choice")]
+    assert mixed.alike([mixed.key(answer, {"answers": name}) for answer, name in named]) == [0, 0, 1, 2, 2]

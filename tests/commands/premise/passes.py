@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from restrain_openrlhf.answers import extract
-from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, extract
 from restrain_openrlhf.commands.premise.groups import FrozenPass, from_reference
 from restrain_openrlhf.data.jsonl import dump, write_rows
 from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
@@ -18,11 +17,16 @@ def counted(counts: Mapping[str | None, int]) -> list[str | None]:
     return [answer for answer, count in counts.items() for _ in range(count)]
 
 
-def write_pass(path: Path, groups: Sequence[Group], unread: Sequence[Sequence[str]] | None = None) -> Path:
+def write_pass(
+    path: Path,
+    groups: Sequence[Group],
+    unread: Sequence[Sequence[str]] | None = None,
+    kind: AnswerKind = MATHEMATICS,
+) -> Path:
     """An artifact with the prompts `problem 0`, `problem 1`, …; `unread` has each prompt's responses without answer."""
     prompts = [Prompt(str(place), f"problem {place}", f"problem {place}", "") for place in range(len(groups))]
     found = zip(prompts, groups, unread or [()] * len(groups), strict=True)
-    write_rows(path, [ReferenceRow.of_answers(*row) for row in found])
+    write_rows(path, [ReferenceRow.of_answers(*row, kind) for row in found])
     ReferenceProvenance(
         model="base",
         model_fingerprint="folder:0",
@@ -35,7 +39,8 @@ def write_pass(path: Path, groups: Sequence[Group], unread: Sequence[Sequence[st
         max_new_tokens=16,
         max_len=32,
         seed=1,
-        extractor_version=EXTRACTOR_VERSION,
+        answers=kind.model_dump(mode="json"),
+        extractor_version=kind.whole_version,
         restrain_version="0",
     ).write(path)
     return path

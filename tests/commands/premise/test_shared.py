@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import parse_kind
-from restrain_openrlhf.commands.premise.groups import from_rollouts
+from restrain_openrlhf.commands.premise.diagnosis import diagnose
+from restrain_openrlhf.commands.premise.groups import from_reference, from_rollouts
 from restrain_openrlhf.commands.premise.shared import common_answers
 from restrain_openrlhf.data.jsonl import dump
-from tests.commands.premise.passes import counted, frozen
+from restrain_openrlhf.method import parse_settings
+from tests.commands.premise.passes import counted, frozen, write_gold, write_pass
 
 N = 16
 LETTERS = ("A", "B", "C", "D")
@@ -114,6 +116,44 @@ def test_missing_answers_are_no_common_answer(tmp_path):
     groups = [counted({f"own {place}": 6, None: 10}) for place in range(20)]
     assert shortcuts(tmp_path, groups) == []
     assert None not in [one.text for one in common_answers(frozen(tmp_path, groups))]
+
+
+ABOUT_100 = ("100", "100.001", "100.002", "100.003", "100.004")
+
+
+def common_numbers(folder, groups, **how):
+    found = from_reference(write_pass(folder / "ref.jsonl", groups, kind=parse_kind({"name": "number"})), **how)
+    return found, [(one.text, one.share, one.prompts, one.majorities) for one in common_answers(found)]
+
+
+def test_answers_of_different_prompts_are_one_where_the_kind_says_so(tmp_path):
+    """Five prompts whose every answer is 100 within 1e-4. By their keys, each would have .2 of all rollouts."""
+    frozen_pass, found = common_numbers(tmp_path, [[about, about, "7"] for about in ABOUT_100])
+    assert found == [("100", 2 / 3, 5, 5), ("7", 1 / 3, 5, 0)]
+    pushes = {one.name: one.shared_push for one in diagnose(frozen_pass, parse_settings({"name": "ttrl"})).methods}
+    assert pushes["ttrl"] == pytest.approx(0.5), "all that is pushed up is the common answer"
+
+
+def test_gold_of_a_prompt_that_does_not_give_the_common_answer_is_compared_by_the_kind_too(tmp_path):
+    """Gold of 30 prompts is 100.003; half of them answer 100, and the others 5."""
+    groups = [["100", "100"] if place % 2 else ["5", "5"] for place in range(30)]
+    gold = write_gold(tmp_path / "gold.jsonl", ["100.003"] * 30)
+    frozen_pass, _ = common_numbers(tmp_path, groups, gold=gold)
+    assert {one.text: one.excess.gold_share for one in common_answers(frozen_pass)} == {"100": 1.0, "5": 0.0}
+
+
+def test_a_training_group_is_classified_anew(tmp_path):
+    """Beside 1.0, 1.00015 and 1.00005 are two answers; in a group of two there is no 1.0, and they are one."""
+    frozen_pass, _ = common_numbers(tmp_path, [["1.00015", "1.00005", "1.0", "1.0"]], group_size=2)
+    (group,) = frozen_pass.groups
+    assert (group.row.classes, group.group.classes) == ((0, 1, 1, 1), (0, 0))
+
+
+@settings(max_examples=40)
+@given(st.lists(st.permutations(["100", "100.001", "100.002", "100.002", "7", None]), min_size=2, max_size=5))
+def test_the_order_of_rollouts_changes_no_common_answer(tmp_path_factory, groups):
+    _, found = common_numbers(tmp_path_factory.mktemp("pass"), groups)
+    assert found == [("100.002", 4 / 6, len(groups), len(groups)), ("7", 1 / 6, len(groups), 0)]
 
 
 WORDS = [f"word{letter}" for letter in "abcdefgh"]

@@ -29,6 +29,14 @@ def test_an_equal_answer_written_otherwise_is_no_flip():
     assert [each.number for each in (*first.votes, *second.votes)] == [0, 0]
 
 
+@pytest.mark.parametrize("order", [("1/2", "0.50", "0.50", "3"), ("0.50", "3", "1/2", "0.50")])
+def test_a_class_is_shown_as_most_of_its_rollouts_write_it(order):
+    (found,) = summaries(order)
+    assert [each.answer for each in found.votes] == ["0.50", "3"]
+    opened = details(scored_group(1, 0, "p", boxed(*order)), PromptGold())
+    assert [each.answer for each in opened.classes] == ["0.50", "3"]
+
+
 SEVEN = ("7", canonical_key("7"))
 
 

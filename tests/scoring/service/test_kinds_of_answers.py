@@ -96,7 +96,7 @@ def test_keys_are_those_of_the_labels_where_right_answers_are_one():
     gold = GroupScorer(build(parse_settings({"name": "grpo_gold"})))
     found = gold.score("Q", ["7", r"50\%", "0.5", "7", "7"], gold="0.5")
     assert found.votes.classes == (0, 1, 1, 0, 0)
-    assert found.keys == (canonical_key("7"), canonical_key(r"50\%"))
+    assert found.keys == (canonical_key("7"), canonical_key("0.5"))
     assert found.majority_key == canonical_key("7")
     assert gold.score("Q", [None, None], gold="0.5").keys == ()
 
