@@ -1,6 +1,6 @@
 """The gate of every run: all checks that only need settings, before a run is shown, rendered, tried or started."""
 
-from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check, refused_by_release
+from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, OUT_OF_BOUNDS, Check, refused_by_release
 from restrain_openrlhf.config.checks.keys import INPUTS, KEYS, other_size, unfit_plan
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.host_flags import Flags
@@ -11,7 +11,7 @@ from restrain_openrlhf.method import build
 
 __all__ = ["CHECKS", "other_size", "refuse_settings", "refuse_unattended", "unfit_plan"]
 
-CHECKS: tuple[Check, ...] = (refused_by_release, *CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
+CHECKS: tuple[Check, ...] = (refused_by_release, *OUT_OF_BOUNDS, *CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
 
 
 def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = None) -> None:
