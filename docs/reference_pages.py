@@ -18,7 +18,7 @@ import test_time.cli
 from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.commands import main as restrain
 from restrain_openrlhf.commands.k8s.cluster import Cluster
-from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check, refused_by_release
+from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, OUT_OF_BOUNDS, Check, refused_by_release
 from restrain_openrlhf.config.checks.inputs import INPUTS
 from restrain_openrlhf.config.checks.keys import KEYS
 from restrain_openrlhf.config.checks.layout import LAYOUT
@@ -113,6 +113,7 @@ def _list_whole_sentences(command: Any) -> None:
 
 REFUSED_BY = {
     "Flags that the installed OpenRLHF does not support": (refused_by_release,),
+    "Numbers outside of their bounds": OUT_OF_BOUNDS,
     "Flags that would change the maths, or stop a run halfway": CONTRADICTIONS,
     "Flags and keys of the configuration that contradict each other": KEYS,
     "Layouts on which OpenRLHF fails or hangs": LAYOUT,

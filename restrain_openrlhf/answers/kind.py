@@ -50,7 +50,7 @@ class AnswerKind(BaseModel, ABC):
     higher it is, the fewer texts are such an answer, and 0 means nearly any text.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     version: ClassVar[str]
     reads: ClassVar[str]

@@ -16,6 +16,7 @@ from restrain_openrlhf.commands.options import (
     with_options,
 )
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.config.documents import typed
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reference.all_gpus import ShardedPass
@@ -58,7 +59,7 @@ def _without_config(options: Typed, shard: Shard, overrides: Overrides) -> Offli
         raise ConfigError("--set: overrides a key of CONFIG, and no CONFIG is named.")
     if missing := [f"--{name}" for name in REQUIRED if name not in options]:
         raise ConfigError(f"Name a CONFIG, or give {', '.join(missing)}.")
-    chosen = OfflineOptions(**options)
+    chosen = typed(OfflineOptions, options, "options")
     return OfflinePass.prepare(chosen, chosen.source(), shard)
 
 

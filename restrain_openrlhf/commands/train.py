@@ -43,7 +43,13 @@ def show(
     ] = False,
     gpu_memory: Annotated[
         float | None,
-        typer.Option(metavar="GIB", min=1, help="With --memory: the memory of one GPU.", show_default="this machine's"),
+        typer.Option(
+            metavar="GIB",
+            min=1,
+            max=10_000,
+            help="With --memory: the memory of one GPU.",
+            show_default="this machine's",
+        ),
     ] = None,
     model_config: Annotated[
         Path | None,

@@ -71,7 +71,7 @@ class Agent(BaseModel):
     The path of the file can stand for the whole block.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     path: AbsolutePath = Field(description="The Python file with a class AgentExecutor, available on every node.")
     turns: Literal["last", "all"] = Field(

@@ -1,13 +1,17 @@
-"""OpenRLHF's command line: its recorded flags, those that a run sets by default, and the agent's file."""
+"""OpenRLHF's command line: its recorded flags, the bounds of its numbers, a run's defaults, and the agent's file."""
 
 import argparse
+import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
+from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
+from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.config.yaml_file import RunConfig
@@ -18,6 +22,9 @@ ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
 # Written by tools/record_flags.py from the newest OpenRLHF, and compared with it by a test. The table of releases has
 # the differences of older ones.
 RECORD = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
+# The ends of a bound's range in words. A number without words before it is that of `1 or more`.
+ENDS = {"more than": gt, "at most": le, "less than": lt, "": ge}
+_BOUNDS_FILE = Path(__file__).with_name("host_bounds.yaml")
 TYPES = {"int": int, "float": float, "str": str}
 
 # The values of OpenRLHF's flags by their dotted names.
@@ -38,6 +45,33 @@ def record(release: Release) -> dict[str, Mapping[str, Any]]:
     """The release's flags, with the keyword arguments of argparse's `add_argument`."""
     every = {**_newest_record(), **release.flags}
     return {name: keywords for name, keywords in every.items() if keywords is not None}
+
+
+class Bound(BaseModel):
+    """The values that the numbers of these flags may have, besides NaN and infinities, and why (host_bounds.yaml)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    flags: tuple[str, ...]
+    why: str
+    range: str = "a finite number"
+    also: float | None = None
+    needed: bool = False
+    only_with: str | None = None
+
+    def allows(self, name: str, flags: Flags) -> bool:
+        """Whether a flag's number, or each of its numbers, is within the bound."""
+        if flags[name] is None or (self.only_with and not flags[self.only_with]):
+            return not self.needed
+        numbers = flags[name] if isinstance(flags[name], list) else [flags[name]]
+        return all(each == self.also or self._holds(each) for each in numbers)
+
+    def _holds(self, number: float) -> bool:
+        ends = re.findall(r"(more than|at most|less than)? ?(\d[\d.]*)", self.range)
+        return math.isfinite(number) and all(ENDS[words](number, float(end)) for words, end in ends)
+
+
+BOUNDS = tuple(map(Bound.model_validate, yaml.safe_load(_BOUNDS_FILE.read_text(encoding="utf-8"))))
 
 
 class HostParser(argparse.ArgumentParser):
@@ -67,7 +101,7 @@ def to_arguments(flags: Mapping[str, object]) -> list[str]:
     """The command-line words for flags (dotted names).
 
     True switches a flag on, False and None leave it out, and a list gives several values. Raises ConfigError for a flag
-    that OpenRLHF does not have, naming the nearest one.
+    that OpenRLHF does not have, naming the nearest one, and for true or false where a value is needed.
     """
     known = {option.removeprefix("--"): action for option, action in host_parser()._option_string_actions.items()}
     arguments: list[str] = []
@@ -80,11 +114,11 @@ def to_arguments(flags: Mapping[str, object]) -> list[str]:
 
 
 def _words(name: str, value: object, takes_value: bool) -> list[str]:
+    if isinstance(value, bool) and takes_value:
+        raise ConfigError(f"openrlhf: {name} needs a value, or null for its default; true and false are for switches.")
     if value is None or value is False:
         return []
     if value is True:
-        if takes_value:
-            raise ConfigError(f"openrlhf: {name} needs a value; true is only for switches.")
         return [f"--{name}"]
     if not takes_value:
         raise ConfigError(f"openrlhf: {name} is a switch: give true or false, not {value!r}.")

@@ -44,7 +44,7 @@ class Key(Enum):
 class HookConfig(BaseModel):
     """The part of a configuration that the hook needs in all processes of a run."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     method: Annotated[MethodSettings, Key.AGENT] = Field(description="The method's name and its settings.")
     reference: Annotated[AbsolutePath | None, Key.AGENT] = Field(

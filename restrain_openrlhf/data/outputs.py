@@ -73,8 +73,10 @@ def output_file(path: Path) -> Path:
     """The file that `path` names, with symbolic links followed. It need not exist.
 
     Raises DataError if it is not a regular file, because replacing a device or a pipe would destroy it. Also raises
-    it where the folder cannot be written to, and for a file to which the shell writes this command's own output.
+    it where the folder cannot be written to, for a file to which the shell writes this command's own output, and as
+    `_refuse_dash` does.
     """
+    _refuse_dash(path)
     target = Path(os.path.realpath(path))
     found = _stat(path)
     if found is not None:
@@ -83,6 +85,12 @@ def output_file(path: Path) -> Path:
             raise DataError(f"{path}: this user may not write to this file. Name another.")
     _refuse_unwritable(path, target.parent)
     return target
+
+
+def _refuse_dash(path: Path) -> None:
+    """Raises DataError for `-`, which is standard output to other programs, and for an option in a value's place."""
+    if str(path).startswith("-"):
+        raise DataError(f"{path}: begins with a dash. Name a file or a folder: nothing goes to standard output.")
 
 
 def _refuse_special(named: str, found: os.stat_result) -> None:
@@ -100,8 +108,9 @@ def _refuse_special(named: str, found: os.stat_result) -> None:
 def output_folder(path: Path) -> Path:
     """The folder that `path` names, with symbolic links followed. It exists or can be made.
 
-    Raises DataError if it is not a folder or may not be written to, and for a broken link.
+    Raises DataError if it is not a folder or may not be written to, for a broken link, and as `_refuse_dash` does.
     """
+    _refuse_dash(path)
     target = Path(os.path.realpath(path))
     if path.is_symlink() and not target.exists():
         raise DataError(

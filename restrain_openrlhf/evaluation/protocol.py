@@ -61,7 +61,7 @@ class Request(BaseModel, frozen=True):
     context: int | None = Field(
         None, ge=2, description="Longest prompt with response, in tokens; default: the model's."
     )
-    seed: int = Field(42, description="The same seed gives the same responses.")
+    seed: int = Field(42, ge=0, lt=2**32, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
     answers: str | None = Field(None, description=f"{ANSWERS} Default: the benchmark's own; a file's are mathematical.")
     column: str | None = Field(

@@ -24,11 +24,11 @@ class Sampling(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     n: int = Field(16, alias="rollout.n_samples_per_prompt", ge=1, description="Rollouts per prompt.")
-    temperature: float = Field(1.0, alias="rollout.temperature", ge=0, description="Sampling temperature.")
-    top_p: float = Field(1.0, alias="rollout.top_p", ge=0, le=1, description="Top-p of nucleus sampling.")
+    temperature: float = Field(1.0, alias="rollout.temperature", ge=0, le=2, description="Sampling temperature.")
+    top_p: float = Field(1.0, alias="rollout.top_p", gt=0, le=1, description="Top-p of nucleus sampling.")
     max_new_tokens: int = Field(4096, alias="rollout.max_new_tokens", ge=1, description="Longest rollout, in tokens.")
     max_len: int = Field(8192, alias="data.max_len", ge=2, description="Longest prompt with rollout, in tokens.")
-    seed: int = Field(42, description="The same seed gives the same rollouts, sharded or not.")
+    seed: int = Field(42, ge=0, lt=2**32, description="The same seed gives the same rollouts, sharded or not.")
     tensor_parallel_size: int = Field(1, alias="vllm.tensor_parallel_size", ge=1, description="GPUs per vLLM engine.")
     # None leaves both to vLLM, which takes 256 rollouts for offline sampling, and 1,024 on an H100.
     max_num_seqs: int | None = Field(None, ge=1, description="Concurrent rollouts per engine.")

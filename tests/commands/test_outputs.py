@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import stat
@@ -12,9 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from typer.core import TyperOption
+from typer.main import get_command
 
+import test_time.cli
+from restrain_openrlhf.commands.main import app as restrain_app
+from restrain_openrlhf.commands.main import main
 from restrain_openrlhf.data.outputs import whole_file
-from tests.command_line import refused, restrain
+from tests.command_line import call, refused, restrain
 from tests.commands.k8s.manifests import needs_kustomize
 from tests.conftest import ROOT
 from tests.e2e.conftest import small_disk
@@ -59,6 +65,46 @@ def test_what_is_no_file_is_refused_and_stays(rollouts, tmp_path, kind, linked):
         assert "not a file that can be written" in refused(*command, "--out", out).replace("\n", " ")
     assert (target.lstat().st_mode, target.lstat().st_ino) == (before.st_mode, before.st_ino)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"r.jsonl", "target.jsonl", out.name})
+
+
+def options_of(command, words=()):
+    """Every option that takes a path, of every command of a command line, with the command's words."""
+    for name, each in getattr(command, "commands", {}).items():
+        yield from options_of(each, (*words, name))
+    for option in getattr(command, "params", ()):
+        if isinstance(option, TyperOption):
+            yield words, option
+
+
+# Options of these names are where output goes; the help of each command says so. No other option may say that.
+OUTPUTS = ("--out", "--export", "--supervised")
+# What two commands ask for before they look at --out.
+MORE = {"eval": ("--model", "m", "--benchmarks", "b"), "reference": ("--model", "m", "--prompts", "p")}
+EVERY = [*options_of(get_command(restrain_app)), *options_of(get_command(test_time.cli.app))]
+WRITING = [(words, option.opts[0]) for words, option in EVERY if option.opts[0] in OUTPUTS]
+
+
+def test_options_for_output_have_few_names():
+    said = {
+        option.opts[0]
+        for _, option in EVERY
+        if re.search(r"[Oo]utput (file|folder)|to write|[Ww]rite one", option.help)
+    }
+    assert said <= set(OUTPUTS)
+    assert len(WRITING) > 15
+
+
+@pytest.mark.parametrize("name", ["-", "--quiet"])
+@pytest.mark.parametrize(
+    ("words", "option"), WRITING, ids=lambda word: " ".join(word) if isinstance(word, tuple) else word
+)
+def test_a_name_that_begins_with_a_dash_is_no_output(tmp_path, words, option, name):
+    """`-` would be a file or a folder of that name, and an option that lacks its value takes the next one for it."""
+    script = test_time.cli.main if words == ("adapt",) else main
+    done = call(script, *words, option, name, *MORE.get(words[0], ()), cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{name}: begins with a dash. Name a file or a folder" in done.stderr.replace("\n", " ")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -52,10 +52,6 @@ REFUSED = [
     ({**APART, "train.colocate_actor_ref": True, "ref.num_nodes": 2}, "train.colocate_actor_ref .* policy 2 of 8"),
     # As many GPUs, in other nodes.
     ({"actor.num_nodes": 2, "actor.num_gpus_per_node": 4}, "2 nodes of 4, the reference policy 1 of 8"),
-    ({"vllm.num_engines": None}, "vllm.num_engines is None"),
-    ({"vllm.num_engines": 0}, "vllm.num_engines is 0"),
-    ({"ref.num_nodes": 0}, "ref.num_nodes is 0"),
-    ({"rollout.micro_batch_size": 0}, "rollout.micro_batch_size is 0"),
     ({"ds.tensor_parallel_size": 3}, r"actor.num_nodes .* is 8, no multiple of .* = 3"),
     ({**APART, "ds.tensor_parallel_size": 2, "ref.num_gpus_per_node": 1}, "ref.num_nodes .* is 1, no multiple"),
     ({"ds.zero_stage": 3, "ds.zpg": 3}, "ds.zpg is 3 and does not divide the policy's 8"),

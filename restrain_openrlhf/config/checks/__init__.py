@@ -1,6 +1,6 @@
 """The gate of every run: all checks that only need settings, before a run is shown, rendered, tried or started."""
 
-from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check, refused_by_release
+from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, OUT_OF_BOUNDS, Check, refused_by_release
 from restrain_openrlhf.config.checks.inputs import INPUTS, UNSAID, has_chat_template, unsaid_template
 from restrain_openrlhf.config.checks.keys import KEYS, other_size, unfit_plan
 from restrain_openrlhf.config.checks.layout import LAYOUT
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 # Settings to be added come last, after those to be changed.
-CHECKS: tuple[Check, ...] = (refused_by_release, *CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
+CHECKS: tuple[Check, ...] = (refused_by_release, *OUT_OF_BOUNDS, *CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
 
 
 def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = None) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import Flags, is_agent
+from restrain_openrlhf.config.host_flags import BOUNDS, Flags, is_agent
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.machine.host_releases import installed
 from restrain_openrlhf.method import Method
@@ -13,8 +13,7 @@ from restrain_openrlhf.method import Method
 Check = Callable[[Flags, HookConfig, Method], str | None]
 # The ZeRO stage that partitions the weights themselves.
 PARTITIONED_WEIGHTS = 3
-# The tokens of the shortest prompt and response, one each.
-SHORTEST = 2
+THRESHOLD = "algo.advantage.is_correction_threshold"
 
 
 def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str) -> Check:
@@ -40,23 +39,20 @@ def _sums_in_fp32_for_the_host(flags: Flags) -> bool:
     return flags["ds.grad_accum_dtype"] == "fp32" and bool(flags["ds.adam_offload"])
 
 
+# A check for each number: they come before checks that compute with these numbers.
+OUT_OF_BOUNDS: tuple[Check, ...] = tuple(
+    refused_if(
+        lambda flags, *_, bound=bound, name=name: not bound.allows(name, flags),
+        f"{name} is {{{name}}}. Set it to {bound.range}: {bound.why}.",
+    )
+    for bound in BOUNDS
+    for name in bound.flags
+)
 CONTRADICTIONS: tuple[Check, ...] = (
     refused_if(
         lambda flags, *_: flags["algo.advantage.estimator"] != "group_norm",
         "algo.advantage.estimator is {algo.advantage.estimator!r}: the hook replaces group_norm, and other estimators "
         "add a critic, a baseline or whitening that would erase RESTRAIN's signal. Set it to group_norm.",
-    ),
-    refused_if(
-        lambda flags, *_: flags["data.max_len"] < SHORTEST,
-        "data.max_len is {data.max_len}: a prompt and its response need a token each. Raise it.",
-    ),
-    refused_if(
-        lambda flags, *_: flags["rollout.max_new_tokens"] is not None and flags["rollout.max_new_tokens"] < 1,
-        "rollout.max_new_tokens is {rollout.max_new_tokens}: a response needs a token. Raise it, or leave it out.",
-    ),
-    refused_if(
-        lambda flags, *_: flags["rollout.n_samples_per_prompt"] == 1,
-        "rollout.n_samples_per_prompt is 1: a vote needs a group. Set it to 2 or more (the paper uses 16).",
     ),
     refused_if(
         lambda flags, *_: bool(flags["algo.kl.init_coef"]) and not flags["algo.kl.use_loss"],
@@ -77,7 +73,7 @@ CONTRADICTIONS: tuple[Check, ...] = (
         for name in ("reward.overlong_buffer_len", "reward.stop_properly_penalty_coef")
     ),
     refused_if(
-        lambda flags, *_: flags["reward.clip_range"][0] > 0 or flags["reward.clip_range"][1] < 1,
+        lambda flags, *_: not (flags["reward.clip_range"][0] <= 0 and flags["reward.clip_range"][1] >= 1),
         "reward.clip_range is {reward.clip_range}: rewards lie in [0, 1] and would be clipped. Leave it out.",
     ),
     refused_if(
@@ -96,6 +92,11 @@ CONTRADICTIONS: tuple[Check, ...] = (
         lambda flags, *_: flags["ds.ring_attn_size"] > 1 and find_spec("ring_flash_attn") is None,
         "ds.ring_attn_size is {ds.ring_attn_size}, but ring attention needs the package ring_flash_attn, which is not "
         "installed. Install it, or set ds.ring_attn_size to 1.",
+    ),
+    refused_if(
+        lambda flags, *_: (flags[THRESHOLD] or []) != sorted(flags[THRESHOLD] or []),
+        f"{THRESHOLD} is {{{THRESHOLD}}}: no token lies above the first and below the second, so that none would be "
+        "trained on. Leave it out, or give the lower limit first.",
     ),
     refused_if(
         lambda flags, *_: bool(flags["ds.load_in_4bit"]),

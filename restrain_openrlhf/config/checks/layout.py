@@ -11,31 +11,6 @@ from restrain_openrlhf.method import Method
 
 # At either limit a weight sync takes about half a minute (docs/operations/scale.md).
 MOST_ENGINES, MOST_HANDLES = 128, 2**16
-COUNTS = (
-    "actor.num_nodes",
-    "actor.num_gpus_per_node",
-    "vllm.num_engines",
-    "vllm.tensor_parallel_size",
-    "ds.ring_attn_size",
-    "ds.tensor_parallel_size",
-    "rollout.batch_size",
-    "rollout.micro_batch_size",
-    "rollout.n_samples_per_prompt",
-    "train.batch_size",
-    "train.micro_batch_size",
-)
-
-
-def missing_counts(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """A number of nodes, GPUs, engines, prompts, rollouts or a batch is missing or below 1.
-
-    Comes before the others, which count with them.
-    """
-    of_reference = ("ref.num_nodes", "ref.num_gpus_per_node") if flags["algo.kl.init_coef"] else ()
-    for name in (*COUNTS, *of_reference):
-        if (flags[name] or 0) < 1:
-            return f"{name} is {flags[name]}, and must be 1 or more. Set it."
-    return None
 
 
 def other_reference(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
@@ -167,7 +142,6 @@ def many_handles(flags: Flags, _config: HookConfig, _method: Method) -> str | No
 
 
 LAYOUT: tuple[Check, ...] = (
-    missing_counts,
     other_reference,
     other_engines,
     broken_ranks,

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from restrain_openrlhf.config.checks.contradictions import Check
-from restrain_openrlhf.config.checks.layout import LAYOUT, missing_counts
+from restrain_openrlhf.config.checks.contradictions import OUT_OF_BOUNDS, Check
+from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.host_flags import Flags, host_parser
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method
@@ -43,7 +43,7 @@ def refusals(checks: Sequence[Check], config: HookConfig, flags: Flags, method: 
 
 def _counts(check: Check, flags: Flags, config: HookConfig, method: Method) -> bool:
     """Whether the check can be called. Checks of a layout compute with sizes, which may be missing."""
-    return check not in LAYOUT or check is missing_counts or not missing_counts(flags, config, method)
+    return check not in LAYOUT or not any(each(flags, config, method) for each in OUT_OF_BOUNDS)
 
 
 def _change(

@@ -33,7 +33,7 @@ class Embedding(ComparedTexts):
         min_length=1,
         description="A sentence embedding model: a folder, or a hub id such as sentence-transformers/all-MiniLM-L6-v2.",
     )
-    threshold: Annotated[float, Field(gt=-1, le=1, allow_inf_nan=False)] = Field(
+    threshold: Annotated[float, Field(gt=-1, le=1)] = Field(
         description=(
             "Two clusters are merged if their cosine similarity is at least this. There is no default, because the "
             "right value depends on the model."

@@ -65,9 +65,7 @@ class Judge(ComparedTexts):
         min_length=1,
         description="The environment variable that holds the judge's token, sent as `Authorization: Bearer`.",
     )
-    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        default=60.0, description="Seconds that a request may take."
-    )
+    seconds: Annotated[float, Field(gt=0)] = Field(default=60.0, description="Seconds that a request may take.")
     tries: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=5,
         description=(

@@ -58,7 +58,7 @@ class Sql(AnswerKind):
             "on every computer."
         ),
     )
-    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+    seconds: Annotated[float, Field(gt=0)] = Field(
         default=5.0,
         description=(
             "CPU seconds that a query may take (checked to within one second), for instructions that are slow. This "
