@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError, model_validator
 
+from restrain_openrlhf.answers.thought import said
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method.registry import Registry
 
@@ -21,6 +22,8 @@ PROBLEM = "problem"
 GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "solution", "test", "test_list"})
 # The methods that make votes. They see only the columns in `row_columns` of a row.
 VOTING_METHODS = ("extract", "key", "classes")
+# The methods that read a response, with their results where it says nothing. They see no thoughts.
+READING_METHODS = {"extract": None, "recognises": False}
 
 Columns = TypeVar("Columns", bound=BaseModel)
 
@@ -63,8 +66,11 @@ class AnswerKind(BaseModel, ABC):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Keep gold from votes, here and nowhere else: voting methods see only their own columns of any row."""
+        """Keep gold from votes and thoughts from all reading, here and nowhere else, for your own kinds too."""
         super().__pydantic_init_subclass__(**kwargs)
+        for name, nothing in READING_METHODS.items():
+            if name in vars(cls):
+                setattr(cls, name, _of_what_is_said(vars(cls)[name], nothing))
         for name in VOTING_METHODS:
             if name in vars(cls):
                 setattr(cls, name, _with_own_columns(vars(cls)[name]))
@@ -81,6 +87,8 @@ class AnswerKind(BaseModel, ABC):
     @abstractmethod
     def extract(self, response: str, row: Row) -> str | None:
         """The answer of a response; None if it has none. Accepts any text.
+
+        What it gets has neither thoughts nor marks of a chat template (`thought.said`).
 
         Raises DataError if the row lacks a column that this kind needs, or has it in another form.
         """
@@ -188,6 +196,15 @@ class AnswerKind(BaseModel, ABC):
         changed = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", *self.without_effect})
         settings = "".join(f" {key}={value!r}" for key, value in sorted(changed.items()))
         return f"{self.name} {self.whole_version}{settings}"
+
+
+def _of_what_is_said(method: Callable[..., Any], nothing: Any) -> Callable[..., Any]:
+    @wraps(method)
+    def reading(self: AnswerKind, response: str, row: Row) -> Any:
+        text = said(response)
+        return nothing if text is None else method(self, text, row)
+
+    return reading
 
 
 def _with_own_columns(method: Callable[..., Any]) -> Callable[..., Any]:

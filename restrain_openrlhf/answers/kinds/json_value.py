@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field, field_validator
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
-from restrain_openrlhf.answers.kinds import reading
 from restrain_openrlhf.errors import ConfigError, DataError, reason_of
 
 # The longest and deepest answer, and the longest number in it, so that no limit of Python is met.
@@ -76,7 +75,7 @@ class JsonValue(AnswerKind):
             _keeps(schema, "null", row)
 
     def extract(self, response: str, row: Row) -> str | None:
-        text = _last_value(reading.ending(response, LONGEST))
+        text = _last_value(response[-LONGEST:])
         return None if text is None or self._compared(text, row) is None else text
 
     def key(self, answer: str, row: Row) -> str:
