@@ -10,8 +10,8 @@ _BEGINNING = rf"<{_TAG}|\[THINK\]|<\|channel\|>(?:analysis|commentary)|\Aanalysi
 _END = rf"</{_TAG}|\[/THINK\]|<\|channel\|>final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>|assistantfinal"
 # A mark in a block of code, in inline code or in a string is only spoken of. An opening fence ends an unclosed block.
 _QUOTED = (
-    r"^```[^`\n]*\n(?:(?!^```\w)[^\n]*\n)*?```[ \t]*$"
-    r"|`[^`\n]+`|\"[^\"\n]*\"|(?<!\w)[bfru]{0,2}'[^'\n]*'(?!\w)"
+    r"^```[^`\n]*\n(?:(?!.*```).*\n)*?```[ \t]*(?=$|<)"
+    r"|(?<!`)`[^`\n]+`(?!`)|\"[^\"\n]*\"|(?<!\w)[bfru]{0,2}'[^'\n]*'(?!\w)"
 )
 _MARK = re.compile(rf"(?P<beginning>{_BEGINNING})|(?P<end>{_END})|{_QUOTED}", re.MULTILINE)
 # One of these is in every text with a mark, and is found sooner.

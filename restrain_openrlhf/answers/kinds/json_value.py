@@ -36,7 +36,7 @@ class JsonValue(AnswerKind):
     invalid, has a key twice, or is against the schema is no answer.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     reads: ClassVar[str] = (
         "An answer is the last JSON object or array of a response. It counts as missing if it is invalid, has a key "
         "twice, lacks a chosen key, or violates the schema."
