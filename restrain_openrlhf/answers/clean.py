@@ -3,6 +3,7 @@
 import re
 from decimal import Decimal
 
+from restrain_openrlhf.answers.numerals import RAISED, SCALES, in_ascii, on_the_line, without_ordinals
 from restrain_openrlhf.answers.structure import separator
 
 # Degrees are a unit to drop, but not inside a trigonometric function.
@@ -45,8 +46,6 @@ _TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}(\s*\^\s*\{?[
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _UNIT_AND = re.compile(r"([A-Za-z]+)\s+(and|or)")
 _EMPTY_ITEM = re.compile(r",\s*,")
-# Words that multiply a number, by the power of ten.
-SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SCALE = re.compile(rf"\b(?:{'|'.join(SCALES)})s?\b")
 # A number and a word that multiplies it, which may begin a text: 1.5 million, 2\text{ million dollars}.
 _SCALED = re.compile(
@@ -78,8 +77,7 @@ _GREEK = {chr(ord("α") + place): rf"\{name} " for place, name in enumerate(_NAM
 _CAPITALS = dict(zip("ΓΔΘΛΞΠΣΦΨΩ", "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split(), strict=True))
 _SIGNS = {"∪": "cup", "∈": "in", "±": "pm", "∠": "angle", "△": "triangle"}
 _TABLE = str.maketrans(_GREEK | {sign: rf"\{name} " for sign, name in (_CAPITALS | _SIGNS).items()})
-_BELOW, _ABOVE = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"), str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_RUN_BELOW, _RUN_ABOVE = re.compile("[₀-₉]+"), re.compile("[⁰¹²³⁴-⁹⁻]+")
+_RUN_BELOW, _RUN_ABOVE = re.compile("[₀-₉]+"), re.compile(f"[{RAISED}⁻]+")
 
 
 def clean(answer: str) -> str:
@@ -91,7 +89,7 @@ def clean(answer: str) -> str:
     text = re.sub(r"^\\[(\[]\s*|\s*\\[)\]]$", "", text)
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE.sub(r"(\\pi/180)", text)
-    text = _join_spaces(_SCALED.sub(_multiplied, _BY_BRACED_COMMA.sub("", _plain_letters(text))))
+    text = _join_spaces(_SCALED.sub(_multiplied, _BY_BRACED_COMMA.sub("", without_ordinals(_plain_letters(text)))))
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     text = _TEXT.sub(_unwrap, text)
@@ -147,5 +145,5 @@ def _plain_letters(text: str) -> str:
     r"""Write Greek letters, subscripts and superscripts as LaTeX: `αx₁²` becomes `\alpha x_{1}^{2}`."""
     if text.isascii():
         return text
-    text = _RUN_BELOW.sub(lambda run: f"_{{{run[0].translate(_BELOW)}}}", text.translate(_TABLE))
-    return _RUN_ABOVE.sub(lambda run: f"^{{{run[0].translate(_ABOVE)}}}", text)
+    text = _RUN_BELOW.sub(lambda run: f"_{{{on_the_line(run[0])}}}", in_ascii(text).translate(_TABLE))
+    return _RUN_ABOVE.sub(lambda run: f"^{{{on_the_line(run[0])}}}", text)

@@ -3,32 +3,35 @@
 import re
 from dataclasses import dataclass
 
-from restrain_openrlhf.answers.clean import SCALES
+from restrain_openrlhf.answers import words
+from restrain_openrlhf.answers.numerals import SCALES, in_ascii
 from restrain_openrlhf.answers.plain_text import is_statement, prose_of
+from restrain_openrlhf.answers.thought import said
 
 # Stored with every reference file; raise it when extraction or keys change.
-EXTRACTOR_VERSION = "5"
+EXTRACTOR_VERSION = "6"
 
 _PHRASE = re.compile(
-    r"(?:final\s+answer\s*(?:is|:)|answer\s*(?:is|:|=)|answer(?=\s*(?:\$|\\\[|\\\())|####)\s*:?", re.IGNORECASE
+    rf"(?:final\s+answer\s*(?:is|:)|answer\s*(?:is|:|=)|answer(?=\s*(?:\$|\\\[|\\\())|####|(?P<other>{words.ANNOUNCED}))\s*:?",
+    re.IGNORECASE,
 )
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 _LETTER = r"\(?\b([A-J])\b\)?"
 _LETTER_FIRST = re.compile(rf"^{_LETTER}(?=$|[.,:;)]|\s+(?:because|since|as|is|\(|-|—))")
 _LETTER_ANYWHERE = re.compile(r"(?<![A-Za-z])\(([A-J])\)|^([A-J])(?=\.?$|\.\s)")
 _NUMBER = re.compile(
-    r"(?<![A-Za-z\d])[-−–]?(?:\d+\s(?=\d+/\d))?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?"
+    r"(?<![A-Za-z\d])[-−–]?(?:\d+\s(?=\d+/\d))?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+|[¼-¾⅐-⅞])?|[¼-¾⅐-⅞])"
     rf"(?:\s(?:{'|'.join(SCALES)})\b)?"
 )
 # Signs that the number is ruled out or a bound: not 5, isn't 5, x ≠ 5, x > 5.
 RULED_OUT = re.compile(
-    r"(?:(?:\b(?:not|cannot|never)|n['’]t)(?:\s(?:be|equal(?:\sto)?|exactly))?\s|[≠≤≥]|[\w)}]\s[<>]"
+    rf"(?:(?:\b(?:not|cannot|never)|n['’]t)(?:\s(?:be|equal(?:\sto)?|exactly))?\s|{words.NOT}\s?{words.IS}?|[≠≤≥]|[\w)}}]\s[<>]"
     r"|(?:\A|[\s($])[A-Za-z][<>])\s?\Z",
     re.IGNORECASE,
 )
 # Signs that the number is part of something larger: 2^10, 3:45, the decimal comma of 3,5, 7 - 2, √5; 5², 5π.
 _PART_AFTER = re.compile(r"(?:\d(?:[,.:]|\s?[-−–+*×/]\s?)|[\^_√]\{?[-−]?)\Z")
-_PART_BEFORE = re.compile(r"\s?[\^²³√π]")
+_PART_BEFORE = re.compile(rf"\s?(?:[\^²³√π]|{words.NOT})")
 # Signs that a formula goes on behind its dollars: $x$ = 5, $\pi$/2.
 _GOES_ON = re.compile(r"[ \t]*(?:(?:[-+/^=<>≤≥≠≈×·:–]|\*(?!\*))\s?[-−\d$\\(]|\d)")
 # A mark of a list item on the line after an announcement, which is no minus.
@@ -36,7 +39,6 @@ _ITEM = re.compile(r"\A[\s*]*\n\s*[-•]\s+")
 _IS = re.compile(r"\b(?:is|are|equals)\s*:?\s+(?=[^\s])|=\s*")
 # Marks that chat templates put after the end of an answer.
 _CHAT_MARK = re.compile(r"<\|[a-z_]+\|>.*", re.DOTALL)
-_END_MARKS = re.compile(r"(?:<\|[a-z_]+\|>\s*)+\Z")
 _BOILERPLATE = re.compile(r"\s*I hope it is correct\.?.*", re.DOTALL | re.IGNORECASE)
 # Row breaks and escaped braces are matched, so that they are skipped. The bound on backslashes before a box keeps long
 # runs of them fast.
@@ -49,15 +51,17 @@ _JOINT = re.compile(r"(?:[\s,;$]|\\quad|\\qquad|\\[()\[\]]|\\text\s*\{\s*(?:and|
 TAIL = 1500
 WINDOW = 20_000
 SHORT = 60
-END = 100
 MAX_ANSWER = 2000
 
 
 def extract(response: str) -> str | None:
-    """The final answer as written, without its surroundings; None if there is none. Accepts any text."""
-    boxed = last_boxes(response)
-    found = boxed if boxed is not None else _in_words(response)
-    answer = _trim(found or "")
+    """The final answer, without its surroundings; None if there is none. Accepts any text.
+
+    It is as written, but for decimal commas (`words.with_point`), and digits of other scripts after an announcement.
+    """
+    text = words.with_point(said(response) or "")
+    boxed = last_boxes(text)
+    answer = _trim((_in_words(text) if boxed is None else boxed) or "")
     return answer if answer and len(answer) <= MAX_ANSWER else None
 
 
@@ -73,7 +77,7 @@ def _in_words(response: str) -> str | None:
     tail = _CHAT_MARK.sub("", prose[-TAIL:]).strip()
     window = _CHAT_MARK.sub("", prose)
     phrases = list(_PHRASE.finditer(window))
-    announced = _announced(window[phrases[-1].end() :]) if phrases else None
+    announced = _announced(window[phrases[-1].end() :], bool(phrases[-1]["other"])) if phrases else None
     if announced:
         return announced
     formulas = list(_FORMULA.finditer(tail))
@@ -82,27 +86,37 @@ def _in_words(response: str) -> str | None:
 
 
 def _end_of(response: str) -> str:
-    """The last part without end marks. If it begins within a block of code, a fence is put before it."""
-    fence = "```code\n" if response[:-WINDOW].count("```") % 2 else ""
-    return fence + response[-WINDOW:-END] + _END_MARKS.sub("", response[-END:])
+    """The last part. If it begins within a block of code, a fence is put before it."""
+    return ("```code\n" if response[:-WINDOW].count("```") % 2 else "") + response[-WINDOW:]
 
 
-def _announced(rest: str) -> str | None:
-    """The answer in the text after "the answer is": a letter, formulas, or the rest of the sentence."""
-    rest = _ITEM.sub("", _BOILERPLATE.sub("", rest)).strip()
+def _announced(rest: str, in_other_words: bool) -> str | None:
+    """The answer in the text after "the answer is": a letter, formulas, or the rest of the sentence.
+
+    In another language than English it is the number of the rest, if that has one among words.
+    """
+    rest = in_ascii(_ITEM.sub("", _BOILERPLATE.sub("", rest)).strip())
     formula = _FORMULA.match(rest)
-    line = rest.split("\n")[0].strip()
+    line = words.without_closing(rest.split("\n")[0].strip())
     letter = _LETTER_FIRST.match(line)
     if letter:
         return letter[1]
     if formula and not re.search(r"[a-zA-Z]{3}", line[formula.end() :].split(". ")[0]):
         joined = _formulas_in(line)
         return joined or _whole(formula)
-    return _after_is(_sentence(line)) or None
+    sentence = _after_is(_sentence(line))
+    return (_last_value(sentence) if in_other_words and _has_one_number(sentence) else sentence) or None
+
+
+def _has_one_number(sentence: str) -> bool:
+    """Whether a sentence has one number among words, which `clean` knows as units in English alone: `la 12`, `24個`."""
+    is_foreign = any(_is_letter(each) and not each.isascii() for each in sentence)
+    has_words = is_foreign or re.search(r"[^\W\d_]{3}|[^\W\d_]\s\S*\d", sentence)
+    return bool(has_words) and len(_NUMBER.findall(sentence)) == 1 and not re.search(r"[=<>≤≥\\^]", sentence)
 
 
 def _sentence(line: str) -> str:
-    return re.split(r"\.\s|\.$|。", line)[0].strip(" *_")
+    return re.split(r"\.\s|\.$|[。।]", line)[0].strip(" *_")
 
 
 def _after_is(sentence: str) -> str:

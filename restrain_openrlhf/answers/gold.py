@@ -11,7 +11,7 @@ from restrain_openrlhf.answers.structure import bracketed, split_top_level, with
 from restrain_openrlhf.answers.value import CONTEXT, Value, real_number
 
 # Raise it when extraction or equality in evaluation changes. Results record the version that made them.
-GRADER_VERSION = "1"
+GRADER_VERSION = "2"
 RELATIVE_TOLERANCE = 1e-4
 MATRIX = re.compile(r"\\begin\{[pb]matrix\}(.*?)\\end\{[pb]matrix\}", re.S)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import to_jsonable_python
 
+from restrain_openrlhf.answers.thought import said
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method.registry import Registry
 
@@ -26,6 +27,8 @@ GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "so
 SHOWN, SHOWN_BEFORE = 60, 20
 # The methods that make votes. They see only the columns in `row_columns` of a row.
 VOTING_METHODS = ("extract", "key", "classes")
+# The methods that read a response, with their results where it says nothing. They see no thoughts.
+READING_METHODS = {"extract": None, "recognises": False}
 
 Columns = TypeVar("Columns", bound=BaseModel)
 
@@ -68,8 +71,11 @@ class AnswerKind(BaseModel, ABC):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Keep gold from votes, here and nowhere else: voting methods see only their own columns of any row."""
+        """Keep gold from votes and thoughts from all reading, here and nowhere else, for your own kinds too."""
         super().__pydantic_init_subclass__(**kwargs)
+        for name, nothing in READING_METHODS.items():
+            if name in vars(cls):
+                setattr(cls, name, _of_what_is_said(vars(cls)[name], nothing))
         for name in VOTING_METHODS:
             if name in vars(cls):
                 setattr(cls, name, _with_own_columns(vars(cls)[name]))
@@ -86,6 +92,8 @@ class AnswerKind(BaseModel, ABC):
     @abstractmethod
     def extract(self, response: str, row: Row) -> str | None:
         """The answer of a response; None if it has none. Accepts any text.
+
+        What it gets has neither thoughts nor marks of a chat template (`thought.said`).
 
         Raises DataError if the row lacks a column that this kind needs, or has it in another form.
         """
@@ -211,6 +219,15 @@ class AnswerKind(BaseModel, ABC):
         changed = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", *self.without_effect})
         settings = "".join(f" {key}={value!r}" for key, value in sorted(changed.items()))
         return f"{self.name} {self.whole_version}{settings}"
+
+
+def _of_what_is_said(method: Callable[..., Any], nothing: Any) -> Callable[..., Any]:
+    @wraps(method)
+    def reading(self: AnswerKind, response: str, row: Row) -> Any:
+        text = said(response)
+        return nothing if text is None else method(self, text, row)
+
+    return reading
 
 
 def _with_own_columns(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from restrain_openrlhf.answers.inequalities import difference, inequality_key
 from restrain_openrlhf.answers.labels import is_constant_name, is_name, is_ratio_part, names
 from restrain_openrlhf.answers.structure import outside_brackets, split_top_level
-from restrain_openrlhf.answers.value import Value, fingerprint, inexact, values_of
+from restrain_openrlhf.answers.value import CONTEXT, Value, at_point, fingerprint, inexact, value_key, values_of
 
 KeyOf = Callable[[str], str]
 
 _RELATION = re.compile(r"\\(?:le|ge|ne|in|approx|approxeq|simeq|equiv|to|implies|iff|mid|subset)(?![a-zA-Z])|[=<>≈:]")
 _TIME_OF_DAY = re.compile(r"\d{1,2}\s*:\s*\d\d")
 MEMBERSHIP, UNEQUAL = r"\in", r"\ne"
+# Relative to the factor of the coordinate that an equation gives.
+TINY = CONTEXT.mpf(10) ** -30
 APPROXIMATE = (r"\approx", r"\approxeq", "≈", r"\simeq")
 
 
@@ -110,14 +112,37 @@ def _membership_or_unequal(sides: list[str], sign: str, key_of: KeyOf) -> str | 
 
 
 def _equation(sides: list[str], key_of: KeyOf) -> str | None:
-    """The key of an equation, which does not depend on a factor or on the order of the sides."""
+    """The key of an equation, which does not depend on a factor or on the order of the sides.
+
+    An equation that gives a coordinate in terms of others is that, as in y = f(x): 2x + y = 3 is y = 3 - 2x.
+    """
     keys = {key_of(side) for side in sides}
     if len(keys) == 1:
         return keys.pop()
     if len(sides) != 2:  # noqa: PLR2004 - two sides
         return None
-    scaled = _scaled_difference(sides[0], sides[1])
-    return f"equation {scaled}" if scaled else None
+    solved = next((key for name in "zyx" if (key := _solved_for(name, f"({sides[0]})-({sides[1]})"))), None)
+    scaled = None if solved else _scaled_difference(sides[0], sides[1])
+    return solved or (f"equation {scaled}" if scaled else None)
+
+
+def _solved_for(name: str, text: str) -> str | None:
+    """The key of the value of `name` where `text` is 0; None unless `name` is in it once, with a constant factor."""
+    found = [values_of(_put(value, name, text)) for value in ("(0)", "(1)", name)]
+    count = max(len(at_points or ()) for at_points in found)
+    if None in found or count == 1:
+        return None
+    zero, one, own = ([inexact(value) for value in at_points * count][:count] for at_points in found if at_points)
+    factors = [end - start for start, end in zip(zero, one, strict=True)]
+    expected = [start + factors[0] * inexact(at_point(name, place)) for place, start in enumerate(zero)]
+    differences = [*(factor - factors[0] for factor in factors), *(x - y for x, y in zip(own, expected, strict=True))]
+    if factors[0] == 0 or any(abs(each) > abs(factors[0]) * TINY for each in differences):
+        return None
+    return value_key(tuple(-start / factors[0] for start in zero))
+
+
+def _put(value: str, name: str, text: str) -> str:
+    return re.sub(rf"\\[a-zA-Z]+|{name}", lambda found: value if found[0] == name else found[0], text)
 
 
 def _scaled_difference(left: str, right: str) -> str | None:

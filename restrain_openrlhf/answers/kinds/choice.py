@@ -10,21 +10,39 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from restrain_openrlhf.answers.extract import MAX_ANSWER
+from restrain_openrlhf.answers import words
+from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, ParsedCell, Row, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
+from restrain_openrlhf.answers.numerals import in_ascii
 from restrain_openrlhf.errors import DataError
 
 _ANNOUNCED = reading.announcement("answers?", "option", "choice")
-_BEFORE_LABEL = re.compile(r"(?:the\s+)?(?:correct\s+)?(?:option|choice|answer|letter)\s{0,3}:?\s{0,3}", re.IGNORECASE)
-_LABEL = re.compile(r"(?P<open>[(\[{]?)\s?(?P<label>[A-Za-z]|\d{1,2})(?:\s?(?P<close>[)\]}]))?(?![\w'’])")
+# "the option", "la opción", "l'option", and the article alone before a letter: "la B".
+_BEFORE_LABEL = re.compile(
+    r"(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer|letter)"
+    rf"|(?:[^\W\d_]{{1,4}}(?:\s+|['’]))?{words.OPTION}|(?-i:la|el|le|die|de|[ao])(?=\s+[(*]{{0,3}}(?-i:[A-Z])\b))"
+    r"\s{0,3}[:：]?\s{0,3}",
+    re.IGNORECASE,
+)
+# A letter may stand right before a script without spaces: `Bです`.
+_LABEL = re.compile(
+    r"(?P<open>[(\[{<]?)\s?(?P<label>[A-Za-z]|\d{1,2})(?:\s?(?P<close>[)\]}>]))?(?![A-Za-zÀ-\u0e7f\d_'’])"
+)
 _ANOTHER = re.compile(r"\s*(?:,|;|&|/|\band\b|\bor\b)\s*[(\[{]?(?:[B-HJ-Z]|[AI](?!\s+[a-z])|\d{1,2})[)\]}]?(?!\w)")
 _SEPARATOR = re.compile(r"\s*[.:,](?:\s|$)|\s+[-–—]\s|\s*—")
 _REASON = re.compile(r"\s+(?:because|since|as|is|for|which|due|from)\b|\s+\(")
 _IN_PROSE = re.compile(
-    r"\b(?:option|choice|answer)\s{1,3}[(*]{0,3}(?P<named>(?-i:[A-Z]))(?=[)\].,:;*]|\s*$|\s+(?:is|because|since|as)\b)"
-    r"|(?<!\w)(?<!\band\s)(?<!\bor\s)(?P<praised>(?-i:[A-Z]))[)*]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?(?:correct|right|best)\b"
-    r"|\b(?:so|hence|thus|therefore|be|choose|pick|select)\s{1,3}(?:it\s{1,3}is\s{1,3})?(?P<chosen>(?-i:[A-Z]))(?=[*.]{0,3}\s*$)"
+    rf"(?:\b(?:option|choice|answer)\s{{1,3}}|{words.any_of('answer', 'option')}\s{{0,3}})"
+    r"[(*]{0,3}(?P<named>(?-i:[A-Z]))"
+    rf"(?=[)\].,:;*。]|\s*$|\s+(?:is|because|since|as)\b|\s*{words.IS})"
+    rf"|^\W{{0,3}}(?P<first>(?-i:[A-Z]))[)*]{{0,3}}\s{{0,3}}{words.IS}\s{{0,3}}"
+    rf"(?:[^\W\d_]{{1,4}}\s)?{words.any_of('right')}"
+    r"|(?<!\w)(?<!\band\s)(?<!\bor\s)(?P<praised>(?-i:[A-Z]))[)*]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?"
+    r"(?:correct|right|best)\b"
+    r"|\b(?:so|hence|thus|therefore|be|choose|pick|select|with)\s{1,3}(?:it\s{1,3}is\s{1,3})?"
+    r"[(*]{0,3}(?P<chosen>(?-i:[A-Z]))"
+    r"(?=[)*.]{0,3}(?:\s*$|\s*—|\s+[–-]\s|,?\s+(?:because|since|as|for)\b))"
     r"|(?<![\w(])\((?P<bracketed>(?-i:[A-Z]))\)",
     re.IGNORECASE,
 )
@@ -78,7 +96,7 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
         "line, or the option's own text. A letter beyond the options is no answer."
@@ -108,7 +126,7 @@ class Choice(AnswerKind):
 
     def extract(self, response: str, row: Row) -> str | None:
         options = options_of(row)
-        text = reading.ending(response)
+        text = response[-WINDOW:]
         for span in reading.stated(text, _ANNOUNCED):
             if (found := _read(span, options)) is not None:
                 return found or None
@@ -181,9 +199,9 @@ def _read(span: str, options: tuple[Option, ...]) -> str | None:
     text = _BEFORE_LABEL.sub("", text, count=1) if _BEFORE_LABEL.match(text) else text
     text = reading.bare(text)
     # Stars around a letter are emphasis, but an option's own text may contain stars.
-    letter = text.replace("**", "")
+    letter = in_ascii(text.replace("**", ""))
     found = _LABEL.match(letter)
-    if found and not letter[found.end() :].strip(" .*"):
+    if found and not letter[found.end() :].strip(" .*。।"):
         return _labelled(found, options)
     whole = _by_text(text, options)
     if whole is not None:
@@ -223,7 +241,7 @@ def _folded(text: str) -> str:
 @lru_cache(maxsize=4000)
 def _plain(text: str) -> str:
     """The text in one Unicode form, without spaces, punctuation and dollars around it. Case is kept."""
-    return " ".join(unicodedata.normalize("NFKC", reading.bare(text)).split()).strip(" .,;:!*_$")
+    return " ".join(unicodedata.normalize("NFKC", reading.bare(text)).split()).strip(" .,;:!*_$。।")
 
 
 # From the strictest to the most lenient, by which "the lungs" equals "Lungs".

@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field, field_validator
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
-from restrain_openrlhf.answers.kinds import reading
 from restrain_openrlhf.errors import ConfigError, DataError, reason_of
 
 # The longest and deepest answer, and the longest number in it, so that no limit of Python is met.
@@ -37,7 +36,7 @@ class JsonValue(AnswerKind):
     invalid, has a key twice, or is against the schema is no answer.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     reads: ClassVar[str] = (
         "An answer is the last JSON object or array of a response. It counts as missing if it is invalid, has a key "
         "twice, lacks a chosen key, or violates the schema."
@@ -76,7 +75,7 @@ class JsonValue(AnswerKind):
             _keeps(schema, "null", row)
 
     def extract(self, response: str, row: Row) -> str | None:
-        text = _last_value(reading.ending(response, LONGEST))
+        text = _last_value(response[-LONGEST:])
         return None if text is None or self._compared(text, row) is None else text
 
     def key(self, answer: str, row: Row) -> str:

@@ -1,7 +1,7 @@
 """Numbers: the value that a response states, equal within a tolerance, in the row's unit if it has one."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -9,10 +9,11 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from restrain_openrlhf.answers.clean import SCALES
-from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT
+from restrain_openrlhf.answers import words
+from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT, WINDOW
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading, units
+from restrain_openrlhf.answers.numerals import RAISED, SCALES, in_ascii, in_digits, on_the_line, without_ordinals
 from restrain_openrlhf.errors import DataError
 
 _CURRENCY = r"(?:US\$|[$€£¥₹])"
@@ -25,7 +26,8 @@ _SCALES: dict[str, int] = {"dozen": 12, **{word: 10**power for word, power in SC
 _SCALE = "|".join(_SCALES)
 _POWER = r"(?:\s?[×x*·⋅]\s?10\s?(?:\^|\*\*)\s?[({]?(?P<power>[-+]?\d{1,4})[)}]?|[eE](?P<e>[-+]?\d{1,4}))"
 _NUMBER = re.compile(
-    rf"(?<![\w.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
+    # Scripts in which numbers and letters are not separated by spaces may have letters around a number.
+    rf"(?<![A-Za-z\dÀ-ÖØ-öø-\u058f_.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
     rf"(?:10\s?(?:\^|\*\*)\s?[({{]?(?P<ten>[-+]?\d{{1,4}})[)}}]?"
     rf"|(?:(?P<mixed>\d{{1,9}})\s(?=\d{{1,9}}/))?(?P<value>{_WHOLE}(?:\.\d{{0,400}})?|\.\d{{1,400}})"
     rf"(?:\s?/\s?(?P<below>\d{{1,400}})(?![\d.])|{_POWER})?)"
@@ -39,8 +41,8 @@ _PART_AFTER = re.compile(
     r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?)\s?[({]?\Z"
 )
 _PART_BEFORE = re.compile(
-    r"\.?\(\d|\*\*\d|[⁰¹²³⁴-⁹]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)"
-    r"|\s?(?:\^|√|π|[½⅓⅔¼¾⅛⅜⅝⅞]|\\(?:sqrt|pi|overline)\b|[+*×·⋅]\s?[\d\\√π(])"
+    rf"\.?\(\d|\*\*\d|[{RAISED}]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)|\s{{0,2}}{words.NOT}"
+    r"|\s?(?:\^|√|π|\\(?:sqrt|pi|overline)\b|[+*×·⋅]\s?[\d\\√π(])"
     rf"|\s+(?:{_SCALE})s?\b",
     re.IGNORECASE,
 )
@@ -72,9 +74,9 @@ _LATEX = (
     (re.compile(r"\b(?:minus|negative)\s(?=[$€£]?[.\d])", re.IGNORECASE), "-"),
     (re.compile(r"\\[()\[\]]|\\left|\\right|\*\*(?=\s|$|\.)|(?<![\w*])\*\*"), ""),
 )
-_SUPERSCRIPT = re.compile(r"(?<=10)[⁻⁺]?[⁰¹²³⁴-⁹]{1,4}")
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
-_SIGNS = str.maketrans("−﹣－⁄∕", "---//")
+_SUPERSCRIPT = re.compile(rf"(?<=10)[⁻⁺]?[{RAISED}]{{1,4}}")
+# A number whose comma is a decimal mark or separates a list.
+_COMMA = re.compile(r"(?<![\w.,])(?:\d{1,3}(?:\.\d{3})+|\d{1,400}),\d{1,400}(?![,.]?\d)")
 # The longest unit, and words after a number that are no unit: 5 in total, 20 at most.
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
@@ -94,7 +96,7 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line. '
         "A list, a range, a bound, a sum, a root, or a number with a unit of another dimension is no answer, and a "
@@ -126,16 +128,19 @@ class Number(AnswerKind):
 
     def extract(self, response: str, row: Row) -> str | None:
         unit = self._unit(row)
-        text = reading.ending(response)
+        text = words.with_point(response[-WINDOW:])
         for span in reading.stated(text):
-            plain = _plain(reading.bare(span[:MAX_ANSWER]))
+            plain = _with_words(reading.bare(span[:MAX_ANSWER]))
             if _has_digit(plain):
-                return _checked(_one_number(plain), unit)
+                return _checked(_one_number(plain), unit) or _undecided(plain, unit)
         line = reading.last_line(text)
         if reading.encloses(text) or reading.ANSWER.search(line):
             # The response says that something other than a number is the answer.
             return None
-        return _checked(_last_number(_plain(line[-MAX_ANSWER:])), unit)
+        if not _has_digit(in_ascii(line)):
+            line = reading.after_is(reading.last_sentence(line)) or line
+        plain = _with_words(line[-MAX_ANSWER:])
+        return _checked(_last_number(plain), unit) or _undecided(plain, unit)
 
     def key(self, answer: str, row: Row) -> str:
         """The value in the unit, as a whole number or a fraction; the text itself if it has no value."""
@@ -144,9 +149,13 @@ class Number(AnswerKind):
         return f"text {answer}" if value is None else f"{value} {unit or ''}".strip()
 
     def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
-        """A class has the values within the tolerance of its smallest one, so no two of them differ by more."""
+        """A class has the values within the tolerance of its smallest one, so no two of them differ by more.
+
+        A comma is a decimal one where the number then equals another answer: `3,5` beside `3.5`.
+        """
         unit = self._unit(row)
-        values = [None if answer is None else _value(answer, unit) for answer in answers]
+        known = {value for answer in answers if answer is not None and (value := _value(answer, unit)) is not None}
+        values = [None if answer is None else self._beside(known, answer, unit) for answer in answers]
         first: dict[Fraction, Fraction] = {}
         smallest: Fraction | None = None
         for value in sorted({value for value in values if value is not None}):
@@ -177,8 +186,15 @@ class Number(AnswerKind):
                 f"The gold answer {gold[:80]!r} of the prompt {str(row.get(PROBLEM))[:60]!r} is not a single "
                 f"number{f' in {unit}' if unit else ''}. Correct it, or choose another kind of answer."
             )
-        value = None if answer is None else _value(answer, unit)
+        value = None if answer is None else self._beside({right}, answer, unit)
         return value is not None and abs(value - right) <= self._tolerance(right)
+
+    def _beside(self, others: Set[Fraction], answer: str, unit: str | None) -> Fraction | None:
+        """The answer's value; with a decimal comma where that is one of the others."""
+        value, by_comma = _value(answer, unit), _value(answer.replace(",", ".", 1), unit)
+        if value is not None or by_comma is None:
+            return value
+        return by_comma if any(abs(by_comma - other) <= self._tolerance(other) for other in others) else None
 
     def _tolerance(self, value: Fraction) -> Fraction:
         return max(_exact(self.absolute), _exact(self.relative) * abs(value))
@@ -200,11 +216,19 @@ def _exact(setting: float) -> Fraction:
 
 
 def _plain(text: str) -> str:
-    """A span in plain signs: LaTeX, superscripts and minus signs in one notation."""
-    text = _SUPERSCRIPT.sub(lambda found: "^" + found[0].translate(_RAISED), text.translate(_SIGNS))
+    """A span in plain signs: digits, ordinals, LaTeX, superscripts and minus signs in one notation."""
+    text = _SUPERSCRIPT.sub(lambda found: "^" + on_the_line(found[0]), without_ordinals(in_ascii(text)))
     for pattern, replacement in _LATEX:
         text = pattern.sub(replacement, text)
     return text
+
+
+def _with_words(text: str) -> str:
+    """A text in plain signs. If it has no digits, but begins with a number in words, that is in digits."""
+    if _has_digit(plain := _plain(text)):
+        return plain
+    spelled = _plain(in_digits(text))
+    return spelled if _NUMBER.match(spelled) else plain
 
 
 def _one_number(span: str) -> str | None:
@@ -226,6 +250,14 @@ def _right_side(text: str) -> str:
 
 def _has_digit(text: str) -> bool:
     return any(each.isdecimal() for each in text)
+
+
+def _undecided(text: str, unit: str | None) -> str | None:
+    """The only number of a text, if it has a comma that no language decides on, with that as its only mark."""
+    pointed, count = _COMMA.subn(lambda found: found[0].replace(".", "").replace(",", "."), text)
+    is_only = count == 1 and len(_NUMBER.findall(pointed)) == 1
+    answer = _checked(_one_number(pointed), unit) if is_only else None
+    return answer and answer.replace(".", ",", 1)
 
 
 def _last_number(line: str) -> str | None:
@@ -258,7 +290,7 @@ def _checked(answer: str | None, unit: str | None) -> str | None:
 @lru_cache(maxsize=10_000)
 def _value(answer: str, unit: str | None) -> Fraction | None:
     """The answer's value, in the unit if there is one; None if it has none."""
-    text = _one_number(_plain(answer[:MAX_ANSWER]))
+    text = _one_number(_with_words(answer[:MAX_ANSWER]))
     if text is None:
         return None
     number, written = _split(text, unit)

@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from restrain_openrlhf.answers.extract import END, WINDOW, last_boxes
+from restrain_openrlhf.answers.extract import last_boxes
+from restrain_openrlhf.answers.words import ANNOUNCED, without_closing
 
-_END_MARKS = re.compile(r"(?:(?:<\|[a-z_]+\|>|</s>)\s*)+\Z")
-_THOUGHT_END = "</think>"
 _FENCE_LINE = re.compile(r"\s*(?:```|~~~)[\w+-]*\s*")
 # "is", after at most a phrase such as "to the question …".
 _SAYS = (
@@ -19,7 +18,7 @@ _WRAPPERS = (
     *(("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")),
     *(("**", "**"), ("*", "*"), ("`", "`"), ('"', '"'), ("“", "”")),
 )
-_SENTENCE_END = re.compile(r"(?<=[^\s.])(?:[.!?](?=\s+[^\sa-z\d])|\.\Z)|[。！？]")
+_SENTENCE_END = re.compile(r"(?<=[^\s.])(?:[.!?](?=\s+[^\sa-z\d])|\.\Z)|[。！？।]")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s.(])(?:[^\W\d_]|[dm]r|mrs|ms|prof|st|mt|ft|jr|sr|vs|capt|gen|col|lt|sgt|rev|gov|sen|rep|inc|ltd|co|corp"
     r"|etc|[ap]\.m)\Z",
@@ -28,21 +27,13 @@ _ABBREVIATION = re.compile(
 
 
 def announcement(*words: str) -> re.Pattern[str]:
-    """A pattern of what introduces an answer: one of the words with "is" or a colon, or `####`."""
-    return re.compile(rf"(?:\b(?:{'|'.join(words)}){_SAYS}|####)[*_:\s]{{0,5}}", re.IGNORECASE)
+    """A pattern of what introduces an answer: a word with "is" or a colon, "answer" in any language, or `####`."""
+    return re.compile(rf"(?:\b(?:{'|'.join(words)}){_SAYS}|{ANNOUNCED}|####)[*_:：,、\s]{{0,5}}", re.IGNORECASE)
 
 
 ANSWER = announcement("answers?")
 # Limits on hostile texts.
 _ANNOUNCEMENTS, _LONGEST = 5, 4000
-
-
-def ending(response: str, window: int = WINDOW) -> str:
-    """The response's last `window` characters, after its thoughts and without the template's end marks."""
-    text = response[-window:]
-    text = text[:-END] + _END_MARKS.sub("", text[-END:])
-    after = text.rpartition(_THOUGHT_END)[2]
-    return after if after.strip() else text
 
 
 def stated(text: str, announced: re.Pattern[str] = ANSWER) -> Iterator[str]:
@@ -79,7 +70,7 @@ def announcements(text: str, announced: re.Pattern[str]) -> Iterator[str]:
         lines = text[mark.end() : mark.end() + _LONGEST].split("\n")
         rest = next((line for line in lines if bare(line)), None)
         if rest is not None:
-            yield rest.strip()
+            yield without_closing(rest.strip())
 
 
 def last_line(text: str) -> str:

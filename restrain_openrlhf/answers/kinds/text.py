@@ -7,25 +7,32 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from restrain_openrlhf.answers.extract import MAX_ANSWER, last_boxes
+from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW, last_boxes
 from restrain_openrlhf.answers.kind import AnswerKind, ParsedCell, Row, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
+from restrain_openrlhf.answers.numerals import RAISED, in_ascii, on_the_line
 
-# The A of the grades A- and A+ is no article.
-_ARTICLES = re.compile(r"(?<![-+])\b(?:a|an|the)\b(?![-+])", re.IGNORECASE)
+# The a of x = a is no article.
+_ARTICLES = re.compile(r"(?<!\S)(?<![^\w\s]\s)(?:a|an|the)(?!\S|\s+[^\w\s])", re.IGNORECASE)
 # The dots and spaces between initials, as in J. K. and U.S.A.
 _INITIALS = re.compile(r"\b([^\W\d_])\.\s{0,3}(?=[^\W\d_]\.)")
-# Punctuation that distinguishes values: the dots of 1.5 and .5, a comma that does not separate thousands, the hyphens
-# of a date, any plus, the minus of -5, -x and A-, the sign of C#, and signs of comparison.
+# Signs that carry a meaning. Other punctuation ends or encloses words and sentences.
 _MEANT = re.compile(
-    r"(?<=\d)[^\w\s](?=\d)|(?<![\w.])\.(?=\d)|\+|(?:(?<=\s)|^)-(?=[.]?\d|[^\W\d_]\b)|(?<=\w)-(?![\w>-])|(?<=[^\W\d_])#"
-    r"|(?<=[\w)])\s{0,3}(?:[<>]=?|!=)(?=\s{0,3}[\w(.+-])|[<>]=?(?=\s{0,3}[-+.]?\d)"
+    # Between digits (1.5, 2024-03-01) and between letters (a/b, R&B, f(x)); before a word (!p, @name) and beside a
+    # number ($5, 5%); a decimal point, any plus, the minus of -5, -x and A-, and the sign of C#.
+    r"(?<=\d)[^\w\s](?=\d)|(?<=[^\W_])[-,;/\\&@=*^%$#~|<>:!(\[{_]+(?=[^\W_])|(?<!\w)[!~/@\\&]+(?=\w)"
+    r"|\$(?=\.?\d)|(?<=\d)[$%‰]|(?<![\w.])\.(?=\d)|\+|(?:(?<=\s)|^)-(?=[.]?\d|[^\W\d_]\b)|(?<=\w)-(?![\w>-])"
+    r"|(?<=[^\W\d_])#"
+    # Operators between what they relate: x < y, p != q, a / b.
+    r"|(?<=[\w)])\s{0,3}(?:[<>!=]=?|[/&|^])(?=\s{0,3}[\w(.+-])(?<!!)|[<>]=?(?=\s{0,3}[-+.]?\d)"
 )
-# A minus sign and an en dash become hyphens. Raised digits become powers: 10⁶ is 10^6, not 106.
-_DASHES = str.maketrans("−–", "--")
-_POWER = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# What separates words in one spelling and not in another: well-known, 1st,2nd.
+_SEPARATORS = re.compile(r"(?<=[^\W\d_])[-,;]+(?=\w)|(?<=\d)[-,;]+(?=[^\W\d_])")
+_DASHES = str.maketrans(dict.fromkeys("−–—‐‑", "-"))
+# Raised digits are powers: 10⁶ is 10^6, not 106.
+_POWER = re.compile(rf"(?<=\d)[{RAISED}]+")
+_FRACTION = re.compile(r"\\frac\{(\d+)\}\{(\d+)\}")
+_THOUSANDS_AND_SPACES = re.compile(r"(?<=\d),(?=\d{3}(?!\d))|(?<=\d)\s+(?=[%‰])")
 _SUBJECT = re.compile(
     r"(?:(?:so|thus|hence|therefore|overall|in\s+conclusion|to\s+conclude)\b[\s,]*)?"
     r"(?:the|this|that|it|its|my|our|his|her|their)\b",
@@ -47,7 +54,7 @@ class Text(AnswerKind):
     spellings of gold, which grading alone reads: in a vote they would merge no answers but the right ones.
     """
 
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     reads: ClassVar[str] = (
         'An answer is the content of the last <answer>...</answer> or box, what follows "Answer:" or "the answer '
         'is", or the last line; at most 2,000 characters.'
@@ -78,8 +85,8 @@ class Text(AnswerKind):
     ignore_punctuation: bool = Field(
         True,
         description=(
-            "Whether punctuation is ignored, except where it distinguishes values: 1.5, 2024-03-01, -5, A-, x<y, C++, "
-            "C#."
+            "Whether punctuation is ignored, except where it carries a meaning: 1.5, -5, $5, 5%, !p, a/b, x<y, A-, C#. "
+            "A hyphen between words is a space."
         ),
     )
     ignore_space: bool = Field(True, description="Whether any amount of white space equals one space.")
@@ -99,7 +106,7 @@ class Text(AnswerKind):
         return f"Put {answer}, between <{self.tag}> and </{self.tag}>."
 
     def extract(self, response: str, row: Row) -> str | None:
-        text = reading.ending(response)
+        text = response[-WINDOW:]
         ways = {"auto": self._anywhere, "tag": self._tagged, "marker": self._marked, "last_line": reading.last_line}
         answer = reading.bare(ways[self.read](text) or "")
         return answer if answer and len(answer) <= MAX_ANSWER else None
@@ -120,6 +127,8 @@ class Text(AnswerKind):
             (self.ignore_case, str.casefold),
             (self.ignore_punctuation, _without_punctuation),
             (self.ignore_articles, lambda each: _ARTICLES.sub(" ", each)),
+            # After the articles, because the A of A-1 is none.
+            (self.ignore_punctuation, lambda each: _SEPARATORS.sub(" ", each)),
             (self.ignore_space, lambda each: " ".join(each.split())),
         ):
             changed = step(found).strip() if wanted else found
@@ -158,11 +167,12 @@ def _said(line: str) -> str:
 
 
 def _in_one_form(text: str) -> str:
-    return unicodedata.normalize("NFKC", _POWER.sub(lambda found: f"^{found[0].translate(_RAISED)}", text))
+    text = in_ascii(_POWER.sub(lambda found: f"^{on_the_line(found[0])}", text))
+    return unicodedata.normalize("NFKC", _FRACTION.sub(r" \1/\2", text))
 
 
 def _without_punctuation(text: str) -> str:
-    joined = _THOUSANDS.sub("", _INITIALS.sub(r"\1", text)).translate(_DASHES)
+    joined = _THOUSANDS_AND_SPACES.sub("", _INITIALS.sub(r"\1", text)).translate(_DASHES)
     meant = {place for found in _MEANT.finditer(joined) for place in range(*found.span())}
     return "".join(each for place, each in enumerate(joined) if place in meant or not _is_punctuation(each))
 

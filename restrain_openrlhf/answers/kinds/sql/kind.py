@@ -33,7 +33,7 @@ class Sql(AnswerKind):
     result with one distinct row has no order.) A query is right if it returns the gold query's rows.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     reads: ClassVar[str] = (
         "An answer is one SELECT or WITH statement that runs on the prompt's database: the last fenced block of SQL, "
         "or the last bare statement."

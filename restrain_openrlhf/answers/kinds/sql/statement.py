@@ -27,19 +27,17 @@ _START = re.compile(
 )
 _BLANK_LINE = re.compile(r"\n[ \t\r]*+\n")
 _TAG = re.compile(r"[ \t]*+(\w*)")
-_END_OF_THOUGHT = "</think>"
 SQL_TAGS = frozenset({"sql", "sqlite", "sqlite3", "mysql", "postgres", "postgresql", "psql"})
 FIRST_WORDS = frozenset({"select", "with"})
 MAX_LENGTH = 20_000
 
 
 def last_query(response: str) -> str | None:
-    """The query of the last fenced block of SQL, or the last bare one. Text after a thought is searched first.
+    """The query of the last fenced block of SQL, or the last bare one.
 
     None if that block has no query, or the query is longer than MAX_LENGTH characters. Accepts any text.
     """
-    thought, _, answer = response.rpartition(_END_OF_THOUGHT)
-    found = _last_in(answer) or _last_in(thought)
+    found = next(_fenced_from_the_end(response), None) or _last_bare(response)
     query = found.strip().rstrip("; \t\r\n") if found else ""
     return query if 0 < len(query) <= MAX_LENGTH and is_query(query) else None
 
@@ -69,10 +67,6 @@ def _words(text: str) -> Iterator[tuple[str, int]]:
                 depth -= 1
         if token["word"]:
             yield token["word"].lower(), depth
-
-
-def _last_in(text: str) -> str | None:
-    return next(_fenced_from_the_end(text), None) or _last_bare(text)
 
 
 def _fenced_from_the_end(text: str) -> Iterator[str]:

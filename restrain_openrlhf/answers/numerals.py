@@ -1,0 +1,97 @@
+"""Numbers as they are written: digits of every script, fractions in one sign, ordinals, English number words."""
+
+import re
+import unicodedata
+from functools import lru_cache
+from itertools import pairwise
+
+# Digits above the line, in a class of characters.
+RAISED = "⁰¹²³⁴-⁹"
+_RAISED_FRACTION = re.compile(rf"([{RAISED}]+)[⁄/]([₀-₉]+)")
+_SIGNS = {"٫": ".", "٬": ",", "٪": "%", "⁄": "/", "∕": "/", "−": "-", "﹣": "-", "－": "-", "【": "[", "】": "]"}
+_ORDINAL = re.compile(
+    r"(?P<number>\d{1,2})\s?\^?\{?\s{0,3}(?:\\(?:text\w{0,9}|mathrm|mbox)\s?\{)?\s{0,3}(?P<ending>st|nd|rd|th)\}{0,2}(?![\w}])"
+)
+_ENDINGS = {"1": "st", "2": "nd", "3": "rd"}
+# Powers of ten by name.
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_ONES = "one two three four five six seven eight nine".split()
+_TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_BELOW_100 = {word: number for number, word in enumerate(["zero", *_ONES, *_TEENS])}
+_BELOW_100 |= {word: 10 * number for number, word in enumerate(_TENS, 2)}
+_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7}
+_PARTS |= {"eighth": 8, "ninth": 9, "tenth": 10}
+_WORD, _PART = (rf"(?:{'|'.join(words)})" for words in ((*_BELOW_100, *SCALES), _PARTS))
+# Words that begin another word, as in `twenty-first`, are no number.
+_SPELLED = re.compile(
+    rf"\b(?:a\s(?={'|'.join(SCALES)}))?{_WORD}(?:(?:,?\sand\s|,?[\s-]+){_WORD})*\b(?!-)(?<!\bpoint)", re.IGNORECASE
+)
+_PARTED = re.compile(rf"(?<=\bone)-(?={_PART}\b)|-(?=half\b|{_PART}s\b)", re.IGNORECASE)
+_FRACTION = re.compile(rf"(?:(?P<whole>\d+)\sand\s)?\b(?P<above>an?|\d+)\s(?P<below>{_PART})s?\b", re.IGNORECASE)
+
+
+def in_ascii(text: str) -> str:
+    r"""Digits of every script and wide letters in ASCII, fractions in LaTeX: `２４` is `24`, `¾` is `\frac{3}{4}`."""
+    if text.isascii():
+        return text
+    text = _RAISED_FRACTION.sub(lambda found: rf"\frac{{{on_the_line(found[1])}}}{{{on_the_line(found[2])}}}", text)
+    return "".join(map(_sign_in_ascii, text))
+
+
+@lru_cache(maxsize=2000)
+def _sign_in_ascii(sign: str) -> str:
+    digit = unicodedata.decimal(sign, None)
+    if digit is not None:
+        return str(digit)
+    if unicodedata.decomposition(sign).startswith("<fraction>"):
+        return r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("⁄"))
+    return _SIGNS.get(sign) or (chr(ord(sign) - 0xFEE0) if "\uff01" <= sign <= "\uff5e" else sign)
+
+
+def on_the_line(raised: str) -> str:
+    """Digits and signs above or below the line, as on the line."""
+    return unicodedata.normalize("NFKC", raised).replace("−", "-")
+
+
+def without_ordinals(text: str) -> str:
+    r"""Ordinal numbers as numbers: `12^{\text{th}}` and `12th` are `12`. `2st`, which is no ordinal, stays."""
+    return _ORDINAL.sub(_without_ending, text)
+
+
+def _without_ending(found: re.Match[str]) -> str:
+    number = found["number"]
+    ending = "th" if number[-2:-1] == "1" else _ENDINGS.get(number[-1], "th")
+    return number if found["ending"] == ending and found[0].count("{") == found[0].count("}") else found[0]
+
+
+def in_digits(text: str) -> str:
+    """English number words as digits: `a hundred and five` is `105`, `three and a half` is `3 1/2`.
+
+    Words that are several numbers, or another sort of number, stay: `two three`, `twenty-first`, `three point five`.
+    """
+    if re.search(r"\bpoint\b", text, re.IGNORECASE):
+        return text
+    return _FRACTION.sub(_as_fraction, _SPELLED.sub(_as_whole, _PARTED.sub(" ", text)))
+
+
+def _as_whole(found: re.Match[str]) -> str:
+    words = re.findall(rf"{_WORD}\b", found[0].lower())
+    if words == ["one"] and re.match(rf"\s(?!{_PART}\b)\w", found.string[found.end() :]):
+        return found[0]
+    total = below = 0
+    for before, word in pairwise(["hundred", *words]):
+        if word == "hundred":
+            below = max(below, 1) * 100
+        elif word in SCALES:
+            total, below = total + max(below, 1) * 10 ** SCALES[word], 0
+        elif before in SCALES or (before in _TENS and word in _ONES):
+            below += _BELOW_100[word]
+        else:
+            return found[0]
+    return str(total + below)
+
+
+def _as_fraction(found: re.Match[str]) -> str:
+    above = "1" if found["above"].isalpha() else found["above"]
+    return f"{found['whole'] or ''} {above}/{_PARTS[found['below'].lower()]}".strip()
