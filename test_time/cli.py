@@ -39,7 +39,9 @@ def adapt(
     model: Annotated[str, typer.Option(help="The model to adapt: a hub id or a local folder.")],
     prompts: Annotated[
         str,
-        typer.Option(help="Problems: JSONL, JSON, CSV, Parquet, a hub data set, or a benchmark's name such as aime24."),
+        typer.Option(
+            help="Problems: a table (JSONL, JSON, CSV, TSV, Parquet, text), a hub data set, or a benchmark's name."
+        ),
     ],
     out: Annotated[Path, to_folder("Output folder: predictions.jsonl, the adapted model, report.html and logs.")],
     config: Annotated[
@@ -67,9 +69,9 @@ def adapt(
         ),
     ] = None,
     no_stop: Annotated[bool, training("--no-stop", help="Never end a run early.")] = False,
-    column: Annotated[str | None, problems(help="Column that holds the problem.", show_default="problem, question")] = (
-        None
-    ),
+    column: Annotated[
+        str | None, problems(help="Column of the problem, or several with commas.", show_default="by its name")
+    ] = (None),
     split: Annotated[str | None, problems(help="Split of a hub data set.", show_default="test")] = None,
     benchmark_dir: Annotated[
         Path | None, problems(help="Local copies of benchmarks, NAME.jsonl.", show_default="hub")

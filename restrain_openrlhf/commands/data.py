@@ -49,13 +49,15 @@ def prepare(
         str, typer.Argument(metavar="NAME", help="A name from `restrain data list`, or `own` for a set of yours.")
     ],
     out: Annotated[Path, to_file("Training file (JSONL): prompts only. Gold answers go to OUT's .gold.jsonl.")],
-    source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, JSON, CSV, Parquet) or folder.")] = "hub",
+    source: Annotated[
+        str, typer.Option(help="hub, or a local table (JSONL, JSON, CSV, TSV, Parquet, text) or folder.")
+    ] = "hub",
     hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the set's own.")] = None,
     config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
     split: Annotated[
         str | None, typer.Option(help="Split of the data set. Needs --hub-id.", show_default="train")
     ] = None,
-    prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts.")] = None,
+    prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts, or several with commas.")] = None,
     answer_column: Annotated[str | None, typer.Option(help="Column of the gold answers.")] = None,
     supervised: Annotated[
         Path | None, to_file("Also write prompts with gold answers to this file, for grpo_gold.")

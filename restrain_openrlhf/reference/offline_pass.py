@@ -49,7 +49,8 @@ class ModelAndPrompts(BaseModel):
 
     model: str = Field(alias="actor.model_name_or_path", description="Frozen base model: a hub id or a local folder.")
     prompts: str = Field(
-        alias="data.prompt_dataset", description="Prompts: JSONL, JSON, CSV, Parquet, or a hub data set."
+        alias="data.prompt_dataset",
+        description="Prompts: a table (JSONL, JSON, CSV, TSV, Parquet, text), or a hub data set.",
     )
     split: str = Field("train", alias="data.prompt_split", description="The split of a hub data set.")
     max_samples: int = Field(

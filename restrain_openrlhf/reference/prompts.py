@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
-
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.config.checks import UNSAID
@@ -145,6 +143,8 @@ def renderer(source: PromptSource, tokenizer: Any) -> Callable[[TextOrChat], str
 
 def in_chat_template(asked: TextOrChat, tokenizer: Any) -> str:
     """A prompt as a model's chat template writes it. Raises DataError for a chat that the template refuses."""
+    from jinja2 import TemplateError  # noqa: PLC0415 - clients of the scoring service need no templates
+
     messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
     try:
         return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))

@@ -188,11 +188,11 @@ def test_bad_gold_is_refused(write_jsonl, rows, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,gold\n1,4\n", "row 1: answer: Field required; the columns are id, gold"),
+        ("id,gold\n1,4\n", "row 1: answer: Field required; its columns are id, gold"),
         ("id,answer\n1,4\n1,5\n", "row 2: the id '1' has two answers, '4' and '5'"),
         ("id,answer\n,4\n", "row 1: has none of the columns `problem`, `prompt_hash` and `id`"),
         ("id,answer\n3,\n", "row 1: answer is empty"),
-        ("id;answer\n3;4\n", "separated by ';'"),
+        ("id;answer\n3;\n", "row 1: answer is empty"),
         ("id,answer\n", "has no rows"),
     ],
 )

@@ -134,7 +134,7 @@ def test_what_is_wrong_in_a_parquet_file_is_named_by_its_row(as_parquet, tmp_pat
         "score", bad, "--out", out
     )
     twice = as_parquet("twice.parquet", [ROLLOUTS[0]] * 2)
-    assert "rows 1 and 2 have the same id 'a'" in refused("score", twice, "--out", out)
+    assert "row 1 and row 2 have the same id 'a'" in refused("score", twice, "--out", out)
     (tmp_path / "no.parquet").write_bytes(b"PAR1")
     assert "no.parquet: is not a complete Parquet file" in refused("score", tmp_path / "no.parquet", "--out", out)
     assert "absent.parquet: no such file" in refused("score", tmp_path / "absent.parquet", "--out", out)

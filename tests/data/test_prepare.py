@@ -103,22 +103,16 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
         (
             [{"id": 1, "text": "x", "answer": "1"}],
             {},
-            "row 1: has no column 'problem'; its columns are answer, id",
+            "line 1: has no known column of prompts; its columns are answer, id, text.*--prompt-column",
         ),
-        ([ROWS[0], {"id": 2, "problem": " ", "answer": "1"}], {}, "row 2: 'problem' is ' '"),
+        ([ROWS[0], {"id": 2, "problem": " ", "answer": "1"}], {}, "line 2: its prompt is empty"),
         ([ROWS[0], ROWS[0]], {}, "1 prompts appear more than once: row 2 as row 1.*--drop-duplicates"),
         ([ROWS[0], {**ROWS[0], "answer": "3"}], {"drop_duplicates": True}, "different answers: row 2 as row 1"),
         ([ROWS[0], {**ROWS[1], "id": "a"}], {}, "row 1 and row 2 have the same id 'a'"),
-        (
-            [{"problem": [{"role": "system", "content": "s"}, {"role": "user", "content": "p"}], "answer": "1"}],
-            {},
-            "not a prompt, which is a text, or a chat of one message by the user",
-        ),
-        ([{"problem": [{"role": "assistant", "content": "p"}], "answer": "1"}], {}, "not a prompt, which is a text"),
         ([{"problem": "p", "answer": [{"role": "user", "content": "1"}]}], {}, "but a single answer"),
-        ([{"problem": "p", "answer": ["1", "2"]}], {}, r"row 1: 'answer' is \['1', '2'\], but a single answer"),
-        ([{"problem": "p", "answer": math.nan}], {}, "row 1: 'answer' is nan, but a single answer"),
-        ([{"problem": "p", "answer": math.inf}], {}, "row 1: 'answer' is inf, but a single answer"),
+        ([{"problem": "p", "answer": ["1", "2"]}], {}, r"line 1: 'answer' is \['1', '2'\], but a single answer"),
+        ([{"problem": "p", "answer": math.nan}], {}, "line 1: 'answer' is nan, but a single answer"),
+        ([{"problem": "p", "answer": math.inf}], {}, "line 1: 'answer' is inf, but a single answer"),
     ],
 )
 def test_what_is_wrong_is_refused(write_jsonl, tmp_path, rows, checks, message):

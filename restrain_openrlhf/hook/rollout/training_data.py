@@ -207,12 +207,13 @@ def preprocess_data(
     The host (datasets/prompts_dataset.py) has one label column for the training and the evaluation set, so label-free
     training with an evaluation would need answers in the training file. A method that reads gold refuses empty labels.
     """
-    given = {"input_key": "input", "label_key": None, **dict(zip(PARAMETERS, args, strict=False)), **kwargs}
-    row, input_key, label_key = given.pop("data"), given["input_key"], given["label_key"]
+    given = {**dict(zip(PARAMETERS, args, strict=False)), **kwargs}
+    row, input_key, label_key = given["data"], given.get("input_key", "input"), given.get("label_key")
     source = PromptSource("the data set", input_key, apply_chat_template=bool(given.get("apply_chat_template")))
     asked = asked_in(source, "a row", row, source.reader())
     label = {label_key: column_of(row, label_key) if has_column(row, label_key) else ""} if label_key else {}
-    prompt, label = wrapped({**row, **label, input_key: asked}, **given)
+    read = {**row, **label, input_key: asked}
+    prompt, label = wrapped(read, *args[1:], **{**kwargs, "data": read} if not args else kwargs)
     kind = config_here().answers
     if not kind.row_columns() | kind.graded_columns():
         return prompt, label

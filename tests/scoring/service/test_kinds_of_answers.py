@@ -72,8 +72,8 @@ def test_a_prompt_of_another_file_is_refused(rows):
     ("second", "said"),
     [
         ({"problem": "What?", "sign": "+"}, "appears twice"),
-        ({"problem": " "}, "has no text"),
-        ({"sign": "-"}, "has no text"),
+        ({"problem": " "}, "its prompt is empty"),
+        ({"sign": "-"}, "has no known column of prompts"),
     ],
 )
 def test_a_file_that_does_not_say_which_row_is_meant_is_refused(write_jsonl, second, said):
