@@ -33,6 +33,7 @@ IS, NOT, OPTION, _AFTER = any_of("is"), any_of("not"), any_of("option"), any_of(
 ANNOUNCED = (
     rf"{any_of('answer')}[*_`]{{0,3}}(?:\s{{1,3}}(?!{IS})(?=[^.。।\n]{{1,80}}?{_AFTER})"
     rf"|(?:\s(?!{NOT})[^\s.:：=。\n]{{1,20}}){{0,5}}?\s{{0,3}}(?:[:：=]|[—–-]\s|{IS}))"
+    rf"(?:\s{any_of('so')})?"
 )
 _CLOSING = re.compile(rf"\s*{_AFTER}(?=[\s*_`\"」』]*(?:[.。।!！]|$))")
 # The words by which a text's language is known, those for "answer" first.

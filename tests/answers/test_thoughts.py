@@ -28,7 +28,8 @@ R1 = "{0}\n</think>\n\n{1}<｜end▁of▁sentence｜>"
 GPT_OSS = "<|channel|>analysis<|message|>{0}<|end|><|start|>assistant<|channel|>final<|message|>{1}<|return|>"
 FORMS = (QWEN, R1, GPT_OSS, "[THINK]{0}[/THINK]{1}", "analysisWe see: {0}\n.assistantfinal{1}",
          "<think>\n\n</think>\n\n{1}", "<think>{0}</think>{0}<think>{0}</think>\n{1}")  # fmt: skip
-UNENDED = ("<think>\n{0}", "{1}<think>{0}", "<think>a</think>{1}<think>\n{0}", "[THINK]{0}", "<think>\nI write `</think>`. {0}",
+UNENDED = ("<think>\n{0}", "{1}<think>{0}", "<think>a</think>{1}<think>\n{0}", "[THINK]{0}",
+    "<think>\nI write `</think>`. {0}",
            "<|channel|>analysis<|message|>{0}", "analysisWe see that {0}",
            "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{0}<|call|>")  # fmt: skip
 
@@ -72,7 +73,8 @@ def test_a_kind_of_a_users_own_gets_no_thought():
 @pytest.mark.parametrize(
     "text",
     ['```python\nre.sub("<think>.*</think>", "", text)\n```\nDone.', "```xml\n<think>\n</think>\n```\nThe answer is 4.",
-     "It ends with `</think>`. The answer is 4.", "text.split('</think>')", "re.sub(r'<think>', '', s)", '{"a": "</think>"}',
+     "It ends with `</think>`. The answer is 4.", "text.split('</think>')",
+     "re.sub(r'<think>', '', s)", '{"a": "</think>"}',
      "analysis of it, and analysis_result = 4", "I think it is 4. <thinker> Our thoughts>", "assistant final: 4"],
 )  # fmt: skip
 def test_a_mark_that_is_only_spoken_of_stays(text):

@@ -30,7 +30,7 @@ _NUMBER = re.compile(
     rf"(?<![A-Za-z\dÀ-ÖØ-öø-\u058f_.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
     rf"(?:10\s?(?:\^|\*\*)\s?[({{]?(?P<ten>[-+]?\d{{1,4}})[)}}]?"
     rf"|(?:(?P<mixed>\d{{1,9}})\s(?=\d{{1,9}}/))?(?P<value>{_WHOLE}(?:\.\d{{0,400}})?|\.\d{{1,400}})"
-    rf"(?:\s?/\s?(?P<below>\d{{1,400}})(?![\d.])|{_POWER})?)"
+    rf"(?:\s?/\s?(?P<below>\d{{1,400}})(?!\d|\.\d)|{_POWER})?)"
     # Not part of a longer number, of 1.2.3, 10_2 or 0x10.
     rf"(?!\d|\.\d|_\d|e[-+]?\d|x\d)(?:[\s-]{{0,3}}(?P<scale>{_SCALE})s?\b)?",
     re.IGNORECASE,
@@ -76,7 +76,7 @@ _LATEX = (
 )
 _SUPERSCRIPT = re.compile(rf"(?<=10)[⁻⁺]?[{RAISED}]{{1,4}}")
 # A number whose comma is a decimal mark or separates a list.
-_COMMA = re.compile(r"(?<![\w.,])(?:\d{1,3}(?:\.\d{3})+|\d{1,400}),\d{1,400}(?![,.]?\d)")
+_COMMA = re.compile(r"(?<![\w.,(\[{])(?:\d{1,3}(?:\.\d{3})+|\d{1,400}),\d{1,400}(?![,.]?\d|[)\]}])")
 # The longest unit, and words after a number that are no unit: 5 in total, 20 at most.
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())

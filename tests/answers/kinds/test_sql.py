@@ -68,8 +68,6 @@ def class_of_pair(first, second):
         ("SELECT 1; SELECT 2", "SELECT 2"),
         ("SELECT 1\n\nSelect the first one, with care, as it isn't slow.", "SELECT 1"),
         ("WITH x AS (SELECT 1 AS n) SELECT n FROM x", "WITH x AS (SELECT 1 AS n) SELECT n FROM x"),
-        ("<think>SELECT 1</think>SELECT 2", "SELECT 2"),
-        ("<think>```sql\nSELECT 1\n```</think>That is it.", "SELECT 1"),
         ("We start with the table singer.", None),
         ("", None),
         (fenced("SELECT 1; SELECT 2"), None),
