@@ -55,6 +55,7 @@ def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | N
 
 
 def template_without_place(flags: Flags, *_: object) -> str | None:
+    """The template has no place for the prompt, or several, or other braces that are not doubled."""
     return unfit_template(flags["data.input_template"])
 
 
