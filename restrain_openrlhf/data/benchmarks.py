@@ -153,7 +153,8 @@ class LoadedBenchmark:
 def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | None = None) -> LoadedBenchmark:
     """Load a benchmark by its name (from a copy in `folder`, else from the hub), by `NAME=PATH`, or by `PATH`.
 
-    Answers are of the kind `asked`, or else of the benchmark's own kind, which for a file is mathematics.
+    Answers are of the kind `asked`, or else of the benchmark's own kind, which for a file is mathematics. A file's
+    problems are those of Qwen2.5-Math's evaluation, or with `asked` as they are written.
 
     Raises DataError for an unknown name, a set that cannot be loaded, a wrong row, a repeated id, and an empty set.
     """
@@ -165,7 +166,8 @@ def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | No
         )
     known = BENCHMARKS.get(name)
     kind = asked or (known.kind if known else MATHEMATICS)
-    schemas = known.schemas if known else (row_schemas.WORDED,) if kind == MATHEMATICS else (row_schemas.PLAIN,)
+    as_written = (row_schemas.PLAIN,) if asked else ()
+    schemas = known.schemas if known else (*as_written, *((row_schemas.WORDED,) if kind == MATHEMATICS else ()))
     place = _file_of(path) if path else _in_folder(name, folder)
     source = str(known.hub) if known and place == HUB else str(place)
     rows = load_rows(known.hub if known else None, str(place))

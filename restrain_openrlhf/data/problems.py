@@ -143,7 +143,7 @@ def with_options(text: str, row: Row) -> str:
     """
     options = options_of({"problem": text, **row})
     if not options or lists(text, options):
-        return text.strip()
+        return text
     return "\n".join([text.strip(), *(f"({each.label}) {each.text.strip()}" for each in options)])
 
 

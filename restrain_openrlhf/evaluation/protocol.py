@@ -95,13 +95,16 @@ class Request(BaseModel, frozen=True):
 class Template:
     """A prompt template. `text` has {input} for the problem, and may have {instruction} for that of the kind of answer.
 
-    If `chat`, the tokenizer's chat template is put around it. `stops` are texts that end a response.
+    If `chat`, the tokenizer's chat template is put around it. `stops` are texts that end a response. If `verbatim`, the
+    prompt is that of training, letter by letter; from others spaces at both ends are dropped, as in Qwen2.5-Math's
+    `construct_prompt`.
     """
 
     name: str
     text: str
     chat: bool = False
     stops: tuple[str, ...] = ()
+    verbatim: bool = False
 
     @property
     def adds_special_tokens(self) -> bool:
@@ -127,10 +130,10 @@ TEMPLATES: Mapping[str, Template] = {
         Template("cot", "Question: {input}\nAnswer: ", stops=("\n\nQuestion:",)),
         Template("direct", "Question: {input}\nAnswer: "),
         Template("chat-boxed", "{input}\n{instruction}", chat=True),
-        Template("chat", "{input}", chat=True),
+        Template("chat", "{input}", chat=True, verbatim=True),
         # Qwen2.5-Math calls it `mathstral`.
         Template("boxed", "{input}\n{instruction}"),
-        Template("plain", "{input}"),
+        Template("plain", "{input}", verbatim=True),
     )
 }
 AUTO = "auto"
@@ -148,7 +151,7 @@ def choose_template(name: str, tokenizer: Any) -> Template:
         return TEMPLATES["chat-boxed" if tokenizer.chat_template else "cot"]
     if "{}" in name.replace("{{}}", ""):
         try:
-            return Template("given", name.format("{input}"))
+            return Template("given", name.format("{input}"), verbatim=True)
         except (IndexError, KeyError, ValueError):
             raise ConfigError(
                 f"--template {name!r}: contains braces other than {{}}. Double them: {{{{ and }}}}."
@@ -167,11 +170,13 @@ def worded(template: Template, instruction: str) -> Template:
 
 
 def render(template: Template, problem: str, tokenizer: Any) -> str:
-    """The text of the prompt. As in Qwen2.5-Math's `construct_prompt`, spaces at both ends are dropped."""
-    text = template.text.replace("{input}", problem).strip(" ")
+    """The text of the prompt."""
+    text = template.text.replace("{input}", problem)
+    if not template.verbatim:
+        text = text.strip() if template.chat else text.strip(" ")
     if not template.chat:
         return text
-    turns = [{"role": "user", "content": text.strip()}]
+    turns = [{"role": "user", "content": text}]
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.votes import EXAMPLES, MANY_MISSING, end_of, missing_warning
-from restrain_openrlhf.config.checks import has_chat_template
+from restrain_openrlhf.config.checks.keys import has_chat_template
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.identity import Provenance, provenance_path, text_hash
 from restrain_openrlhf.data.jsonl import Line, each_line, each_row, parse, write_rows
@@ -31,8 +31,8 @@ class ReferenceRow(SampledRow):
 
     `classes` has the label of each answer, `counts` the votes of each label, and `keys` the key of each label
     (`AnswerKind.key`), which is equal for equal answers of any prompt. `unread` has the end of one response that is not
-    truncated and yet has no answer, if there is one. `truncated` counts the rollouts that were cut off at the limit of
-    tokens; None in rows of earlier versions, and after rollouts were left out. `row` is the prompt's own data; mathematics needs none.
+    truncated and yet has no answer, if there is one. `truncated` counts the rollouts that were cut off; None in older
+    rows, and after rollouts were left out. `row` is the prompt's own data; mathematics needs none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,15 +52,6 @@ class ReferenceRow(SampledRow):
     unread: tuple[str, ...] = ()
     truncated: int | None = None
     row: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_classes_of_older_rows(cls, row: Any) -> Any:
-        """Add classes to a row of an earlier version, which only knew mathematics."""
-        if not isinstance(row, dict) or "classes" in row or "answers" not in row:
-            return row
-        answers = row["answers"]
-        return {**row, **_labels(MATHEMATICS, GroupAnswers.of(MATHEMATICS, answers, {}), {})}
 
     @classmethod
     def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
@@ -179,13 +170,10 @@ def missing_in(path: Path, made: ReferenceProvenance, many: float = MANY_MISSING
 
 def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:
     """What else a pass with many missing answers shows, and what to change."""
-    if cut_share:
+    if round(cut_share, 2):
         yield f"{cut_share:.0%} were cut off at {made.max_new_tokens} tokens: raise rollout.max_new_tokens."
     if not made.template.startswith(CHAT) and has_chat_template(made.model):
-        yield (
-            f"The prompts did not go through the tokenizer's chat template, which an instruction-tuned model needs: set "
-            f"openrlhf.{CHAT_TEMPLATE} to true."
-        )
+        yield f"The prompts are without the tokenizer's chat template: set openrlhf.{CHAT_TEMPLATE} for a chat model."
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,9 +193,8 @@ class Reference:
         """Raises ReferencePassError if more than `limit` of all rollouts have no answer; None: no limit."""
         if limit is not None and self.table.missing_share > limit:
             raise ReferencePassError(
-                f"{self.path}: {missing_in(self.path, self.provenance, limit)} Votes of so few rollouts make no "
-                f"pseudo-labels to train on, so that no training begins. To train all the same, raise `missing_limit` "
-                f"(now {limit:g}), or set it to null."
+                f"{self.path}: {missing_in(self.path, self.provenance, limit)} So few votes make no pseudo-labels, and "
+                f"no training begins. To train all the same, raise `missing_limit` (now {limit:g}), or set it to null."
             )
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
-from restrain_openrlhf.config.checks import UNSAID
+from restrain_openrlhf.config.checks.keys import UNSAID
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import AnyRow, each_numbered_row
 from restrain_openrlhf.data.sources import HubSet, load_dataset, message_text

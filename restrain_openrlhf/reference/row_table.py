@@ -30,8 +30,9 @@ class RowTable:
 
     Column 0 has the prompts' keys, ascending. In the same order, column 1 has the byte at which the row begins in the
     file, and column 2 the majority's share as a float. Column 3 has the problems' keys, ascending, and column 4 where
-    their rows begin. Column 5 has the share of rollouts without an answer, in the file's order. A key is the first 64 bits of a SHA-256; among 10^6 of them two are equal with probability 3e-8,
-    and readers of a row compare the whole hash.
+    their rows begin. Column 5 has the shares of rollouts without an answer, in the file's order. A key is the first 64
+    bits of a SHA-256; among 10^6 of them two are equal with probability 3e-8, and readers of a row compare the whole
+    hash.
     """
 
     columns: NDArray[np.uint64]

@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from restrain_openrlhf.answers import AnswerKind
-from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
@@ -52,25 +49,13 @@ class LoadedPrompts:
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The inputs of a run as its settings name them; nothing has been read yet.
+    """The inputs of a run as its settings name them; nothing has been read yet. A `service` scores the groups."""
 
-    `n` is the number of trained rollouts per prompt. `needed` says how the reference must have been made, without model
-    and template, and `missing_limit` how many of its rollouts may have no answer. `agent` is the user's own, if one draws the rollouts. `service` scores the groups if it is not None.
-    `reads_answers` says whether the run's own processes read answers, for votes or for evaluations.
-    """
-
-    model: str
-    source: PromptSource
-    room: Sampling
-    kind: AnswerKind
+    config: HookConfig
+    flags: dict[str, Any]
     method: Method
-    n: int
-    reference: Path | None
-    needed: NeededReference
-    missing_limit: float | None
-    agent: Agent | None
+    source: PromptSource
     service: "ScoreService | None"
-    reads_answers: bool
 
     @classmethod
     def of(cls, config: HookConfig, flags: dict[str, Any]) -> Self:
@@ -80,63 +65,54 @@ class RunInputs:
         """
         if config.keeps_rollouts:
             arrow()
-        method = build(config.method)
-        return cls(
-            model=flags["actor.model_name_or_path"],
-            source=prompt_source(flags),
-            # Without rollout.max_new_tokens the host reserves one token for the response (utils/agent.py).
-            room=Sampling(max_len=flags["data.max_len"], max_new_tokens=flags["rollout.max_new_tokens"] or 1),
-            kind=config.answers,
-            method=method,
-            n=flags["rollout.n_samples_per_prompt"],
-            reference=config.reference,
-            needed=_needed_reference(config, flags, method),
-            missing_limit=config.missing_limit if method.needs_reference else None,
-            agent=config.agent,
-            service=_service(config),
-            reads_answers=config.service is None or bool(flags["eval.dataset"]),
-        )
+        return cls(config, flags, build(config.method), prompt_source(flags), _service(config))
 
     def check(self) -> int:
         """The number of prompts that are trained on. Raises a RestrainError; see `check_run`."""
-        if self.agent is not None:
+        config, method = self.config, self.method
+        if config.agent is not None:
             from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: PLC0415 - imports OpenRLHF
 
-            load_executor(self.agent)
+            load_executor(config.agent)
         loaded = self.load()
-        if self.reads_answers:
-            self.kind.check(prompt.row for prompt in loaded.prompts)
+        # Where a service scores, the run's own processes read answers only for evaluations.
+        if self.service is None or self.flags["eval.dataset"]:
+            config.answers.check(prompt.row for prompt in loaded.prompts)
         texts = [prompt.text for prompt in loaded.prompts]
-        needed = self.needed.model_copy(update={"model_fingerprint": loaded.fingerprint, "template": loaded.template})
+        made = {"model_fingerprint": loaded.fingerprint, "template": loaded.template}
+        needed = _needed_reference(config, self.flags, method).model_copy(update=made)
         if self.service is not None:
-            self.service.check(self.method, texts[0], self.n, needed)
-            if self.method.selection is None:
+            self.service.check(method, texts[0], self.flags["rollout.n_samples_per_prompt"], needed)
+            if method.selection is None:
                 # The service has read the reference; this process only needs it to select prompts.
                 return len(texts)
-        reference = load_reference(self.reference) if self.reference else None
-        GroupScorer(self.method, reference, self.kind)
+        reference = load_reference(config.reference) if config.reference else None
+        GroupScorer(method, reference, config.answers)
         if reference is None:
             return len(texts)
         refuse_mismatch(reference, needed)
         refuse_missing(reference, loaded.prompts)
-        reference.refuse_missing(self.missing_limit)
-        selection = self.method.selection
-        return len(texts) if selection is None else len(selected(selection, reference, texts))
+        if method.needs_reference:
+            reference.refuse_missing(config.missing_limit)
+        return len(texts) if method.selection is None else len(selected(method.selection, reference, texts))
 
     def load(self) -> LoadedPrompts:
         """Read the prompts and check them with the model's tokenizer, without loading weights.
 
         Raises ConfigError for a missing model, DataError for bad prompts and prompts that are too long.
         """
-        fingerprint = model_fingerprint(self.model)
+        model = self.flags["actor.model_name_or_path"]
+        fingerprint = model_fingerprint(model)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         # The host loads it the same way (openrlhf/utils/utils.py).
-        tokenizer = AutoTokenizer.from_pretrained(self.model, trust_remote_code=True)
-        prompts = load_prompts(self.source, tokenizer, self.kind)
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+        prompts = load_prompts(self.source, tokenizer, self.config.answers)
         if not self.source.apply_chat_template:
             refuse_lost_mark(prompts[0].text, tokenizer)
-        refuse_long_prompts(prompts, tokenizer, self.room)
+        # Without rollout.max_new_tokens the host reserves one token for the response (utils/agent.py).
+        room = Sampling(max_len=self.flags["data.max_len"], max_new_tokens=self.flags["rollout.max_new_tokens"] or 1)
+        refuse_long_prompts(prompts, tokenizer, room)
         return LoadedPrompts(fingerprint, template_identity(self.source, tokenizer), prompts)
 
 
