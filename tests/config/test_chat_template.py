@@ -90,9 +90,8 @@ def test_a_damaged_tokenizer_is_told_of_when_it_is_loaded(tmp_path):
 
 
 @pytest.fixture
-def chat(tmp_path, monkeypatch):
+def chat(tmp_path):
     """A configuration without a word, which extends the demo's, for a model with a chat template."""
-    monkeypatch.chdir(tmp_path)
     model = write(tmp_path / "chat", {"chat_template.jinja": TEMPLATE, "config.json": "{}"})
     held = "eval.dataset: h.jsonl, eval.steps: 1, data.label_key: answer"
     own = "run_dir: runs/x\nreference: null\nmethod: {name: restrain, prompt_weight: online}\n"
@@ -117,7 +116,7 @@ def chat(tmp_path, monkeypatch):
 def test_what_starts_or_shows_a_run_asks_for_a_word(tmp_path, chat, command):
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     named = {"CONFIG": chat, "OUT": tmp_path / "out"}
-    done = restrain(*(named.get(word, word) for word in command))
+    done = restrain(*(named.get(word, word) for word in command), cwd=tmp_path)
     said = " ".join(done.stderr.split())
     assert done.returncode == 2, said
     assert f"{WORD} is not set, and the model's tokenizer has a chat template. Set it to true" in said
