@@ -19,8 +19,7 @@ from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.commands import main as restrain
 from restrain_openrlhf.commands.k8s.cluster import Cluster
 from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, OUT_OF_BOUNDS, Check, refused_by_release
-from restrain_openrlhf.config.checks.inputs import INPUTS
-from restrain_openrlhf.config.checks.keys import KEYS
+from restrain_openrlhf.config.checks.keys import INPUTS, KEYS
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import kind_word
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.data.gold import ProblemIdentity, PromptOnly, load_gold
 from restrain_openrlhf.data.jsonl import write_rows
@@ -140,37 +141,23 @@ def _results(
     job: Adaptation, plan: Plan, policy: Policy, sets: Mapping[str, EvaluationSet], protocol: str, n: int
 ) -> dict[str, Result]:
     """The results by set. A process of `restrain eval` for each kind of answer draws and grades the responses."""
-    out = job.out / "evaluation" / f"{policy.name.replace(' ', '-')}-{protocol}"
+    flags, out = plan.config.openrlhf, job.out / "evaluation" / f"{policy.name.replace(' ', '-')}-{protocol}"
     for kind in dict.fromkeys(kind_word(each.kind) for each in sets.values()):
         alike = {name: each.path for name, each in sets.items() if kind_word(each.kind) == kind}
-        _evaluate(job, plan, policy, alike, kind, protocol, n, out)
+        request = Request(
+            model=policy.model,
+            out=out,
+            benchmarks=",".join(f"{name}={path}" for name, path in alike.items()),
+            answers=kind,
+            protocol=protocol,
+            n=n,
+            max_new_tokens=int(flags["rollout.max_new_tokens"]),
+            template="chat" if flags.get(CHAT_TEMPLATE) else "plain",
+            tensor_parallel_size=int(flags.get("vllm.tensor_parallel_size") or 1),
+        )
+        if not _is_finished(request, alike):
+            run_command(request.words(), job.out / "evaluation" / "evaluation.log")
     return {result.provenance.benchmark: result for result in load_results(out)}
-
-
-def _evaluate(
-    job: Adaptation,
-    plan: Plan,
-    policy: Policy,
-    sets: Mapping[str, Path],
-    kind: str,
-    protocol: str,
-    n: int,
-    out: Path,
-) -> None:
-    flags = plan.config.openrlhf
-    request = Request(
-        model=policy.model,
-        out=out,
-        benchmarks=",".join(f"{name}={path}" for name, path in sets.items()),
-        answers=None if kind == MATHEMATICS.name else kind,
-        protocol=protocol,
-        n=n,
-        max_new_tokens=int(flags["rollout.max_new_tokens"]),
-        template="chat" if flags.get("data.apply_chat_template") else "plain",
-        tensor_parallel_size=int(flags.get("vllm.tensor_parallel_size") or 1),
-    )
-    if not _is_finished(request, sets):
-        run_command(request.words(), job.out / "evaluation" / "evaluation.log")
 
 
 def _is_finished(request: Request, sets: Mapping[str, Path]) -> bool:

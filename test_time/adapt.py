@@ -1,7 +1,7 @@
 """Adapts a model to a set of problems: votes, training, votes again, evaluation. A killed adaptation can be resumed."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
@@ -27,8 +27,6 @@ from test_time.problems import load_problems
 from test_time.report import write_report
 from test_time.training import Trained, train_watched
 
-# Gets a sentence that a user should read when it is said.
-Say = Callable[[str], None]
 TAKES_TEMPLATE = (
     "Prompts go through the chat template of the model's tokenizer, because the configuration does not say whether to "
     f"use it. --set openrlhf.{CHAT_TEMPLATE}=true or =false says so."
@@ -39,7 +37,7 @@ def adapt(
     job: Adaptation,
     on_phase: OnPhase = lambda _name: None,
     on_step: OnStep = lambda _row, _of: None,
-    say: Say = lambda _text: None,
+    say: OnPhase = lambda _text: None,
 ) -> Outcome:
     """Adapt the model, or resume the adaptation. All output is written to `job.out`.
 
@@ -70,7 +68,7 @@ def adapt(
         os.close(lock)
 
 
-def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep, say: Say) -> Outcome:
+def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep, say: OnPhase) -> Outcome:
     on_phase("the base model votes")
     sample_reference(plan.config, job.out / VOTES_BEFORE, n=job.votes)
     before = load_reference(job.out / VOTES_BEFORE)
@@ -79,6 +77,7 @@ def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep, say:
     # training.
     as_answers = (before.provenance.temperature, before.provenance.top_p) == (VOTE_TEMPERATURE, VOTE_TOP_P)
     base = before if as_answers else _vote(job, plan, job.model, "base_vote.jsonl")
+    base.refuse_missing(plan.config.missing_limit)
     on_phase("training, beginning with Ray and vLLM")
     trained = train_watched(plan.config, job.stop, before, on_step)
     if trained.ending:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
-from restrain_openrlhf.config.checks import UNSAID, unsaid_template
+from restrain_openrlhf.config.checks.keys import UNSAID, unsaid_template
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.shipped import CONFIGS

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import Overrides, to_folder
-from restrain_openrlhf.config.checks import unsaid_template
+from restrain_openrlhf.config.checks.keys import unsaid_template
 from restrain_openrlhf.config.command_line import find_config, override_words, parse_overrides
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config

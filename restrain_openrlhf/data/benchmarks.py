@@ -115,8 +115,8 @@ def load_benchmark(
 ) -> LoadedBenchmark:
     """Load a benchmark by its name (from a copy in `folder`, else from the hub), by `NAME=PATH`, or by `PATH`.
 
-    Answers are of the kind `asked`, or else mathematics. `column` has the prompts of a file of the user's
-    (data/prompt_reader.py).
+    Answers are of the kind `asked`, or else mathematics. A file's problems are those of Qwen2.5-Math's evaluation, or
+    with `asked` as they are written. `column` has the prompts of a file of the user's (data/prompt_reader.py).
 
     Raises DataError for an unknown name, a set that cannot be loaded, a wrong row, a repeated id, and an empty set.
     """
@@ -128,7 +128,8 @@ def load_benchmark(
         )
     known = BENCHMARKS.get(name)
     kind = asked or MATHEMATICS
-    schemas = known.schemas if known else (row_schemas.WORDED,) if kind == MATHEMATICS else (row_schemas.PLAIN,)
+    as_written = (row_schemas.PLAIN,) if asked else ()
+    schemas = known.schemas if known else (*as_written, *((row_schemas.WORDED,) if kind == MATHEMATICS else ()))
     place = _file_of(path) if path else _in_folder(name, folder)
     source = str(known.hub) if known and place == HUB else str(place)
     reader = None if known else PromptReader("--column", column)

@@ -147,8 +147,9 @@ def with_options(prompt: TextOrChat, row: Row) -> TextOrChat:
     """
     text = text_of(prompt)
     options = options_of({"problem": text, **row})
-    missing = () if not options or lists(text, options) else options
-    lines = [f"({each.label}) {each.text.strip()}" for each in missing]
+    if not options or lists(text, options):
+        return prompt
+    lines = [f"({each.label}) {each.text.strip()}" for each in options]
     return reworded(prompt, lambda asked: "\n".join([asked.strip(), *lines]))
 
 

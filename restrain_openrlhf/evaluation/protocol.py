@@ -100,13 +100,16 @@ class Request(BaseModel, frozen=True):
 class Template:
     """A prompt template. `text` has {input} for the problem, and may have {instruction} for that of the kind of answer.
 
-    If `chat`, the tokenizer's chat template is put around it. `stops` are texts that end a response.
+    If `chat`, the tokenizer's chat template is put around it. `stops` are texts that end a response. If `verbatim`, the
+    prompt is that of training, letter by letter; from others spaces at both ends are dropped, as in Qwen2.5-Math's
+    `construct_prompt`.
     """
 
     name: str
     text: str
     chat: bool = False
     stops: tuple[str, ...] = ()
+    verbatim: bool = False
 
     @property
     def adds_special_tokens(self) -> bool:
@@ -132,10 +135,10 @@ TEMPLATES: Mapping[str, Template] = {
         Template("cot", "Question: {input}\nAnswer: ", stops=("\n\nQuestion:",)),
         Template("direct", "Question: {input}\nAnswer: "),
         Template("chat-boxed", "{input}\n{instruction}", chat=True),
-        Template("chat", "{input}", chat=True),
+        Template("chat", "{input}", chat=True, verbatim=True),
         # Qwen2.5-Math calls it `mathstral`.
         Template("boxed", "{input}\n{instruction}"),
-        Template("plain", "{input}"),
+        Template("plain", "{input}", verbatim=True),
     )
 }
 AUTO = "auto"
@@ -153,7 +156,7 @@ def choose_template(name: str, tokenizer: Any) -> Template:
         return TEMPLATES["chat-boxed" if tokenizer.chat_template else "cot"]
     if "{}" in name.replace("{{}}", ""):
         try:
-            return Template("given", name.format("{input}"))
+            return Template("given", name.format("{input}"), verbatim=True)
         except (IndexError, KeyError, ValueError):
             raise ConfigError(
                 f"--template {name!r}: contains braces other than {{}}. Double them: {{{{ and }}}}."
@@ -172,13 +175,17 @@ def worded(template: Template, instruction: str) -> Template:
 
 
 def render(template: Template, problem: TextOrChat, tokenizer: Any) -> str:
-    """The text of the prompt. As in Qwen2.5-Math's `construct_prompt`, spaces at both ends are dropped.
+    """The text of the prompt. Raises ConfigError for a problem that is a chat in a template that is none."""
 
-    Raises ConfigError for a problem that is a chat in a template that is none.
-    """
-    asked = reworded(problem, lambda text: template.text.replace("{input}", text).strip(" "))
+    def wording(text: str) -> str:
+        filled = template.text.replace("{input}", text)
+        if template.verbatim:
+            return filled
+        return filled.strip() if template.chat else filled.strip(" ")
+
+    asked = reworded(problem, wording)
     if template.chat:
-        return in_chat_template(reworded(asked, str.strip), tokenizer)
+        return in_chat_template(asked, tokenizer)
     if isinstance(asked, list):
         raise ConfigError(
             f"--template {template.name}: a problem is a chat of {len(asked)} messages, which only the model's chat "

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.answers.votes import EXAMPLES, MANY_MISSING, end_of, missing_warning
-from restrain_openrlhf.config.checks import has_chat_template
+from restrain_openrlhf.config.checks.keys import has_chat_template
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.identity import Provenance, provenance_path, text_hash
 from restrain_openrlhf.data.jsonl import each_line, each_row, parse, write_rows
@@ -175,13 +175,10 @@ def missing_in(path: Path, made: ReferenceProvenance, many: float = MANY_MISSING
 
 def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:
     """What else a pass with many missing answers shows, and what to change."""
-    if cut_share:
+    if round(cut_share, 2):
         yield f"{cut_share:.0%} were cut off at {made.max_new_tokens} tokens: raise rollout.max_new_tokens."
     if not made.template.startswith(CHAT) and has_chat_template(made.model):
-        yield (
-            "The prompts did not go through the tokenizer's chat template, which an instruction-tuned model needs: set "
-            f"openrlhf.{CHAT_TEMPLATE} to true."
-        )
+        yield f"The prompts are without the tokenizer's chat template: set openrlhf.{CHAT_TEMPLATE} for a chat model."
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,9 +198,8 @@ class Reference:
         """Raises ReferencePassError if more than `limit` of all rollouts have no answer; None: no limit."""
         if limit is not None and fmean(row.missing_share for row in self.each_row()) > limit:
             raise ReferencePassError(
-                f"{self.path}: {missing_in(self.path, self.provenance, limit)} Votes of so few rollouts make no "
-                f"pseudo-labels to train on, so that no training begins. To train all the same, raise `missing_limit` "
-                f"(now {limit:g}), or set it to null."
+                f"{self.path}: {missing_in(self.path, self.provenance, limit)} So few votes make no pseudo-labels, and "
+                f"no training begins. To train all the same, raise `missing_limit` (now {limit:g}), or set it to null."
             )
 
     @property

@@ -8,8 +8,7 @@ from typing import Any
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
-from restrain_openrlhf.config.checks import UNSAID
-from restrain_openrlhf.config.checks.keys import unfit_template
+from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, text_of
 from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of

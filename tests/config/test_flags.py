@@ -6,8 +6,7 @@ import pytest
 
 from restrain_openrlhf.config.checks import CHECKS
 from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS
-from restrain_openrlhf.config.checks.inputs import INPUTS
-from restrain_openrlhf.config.checks.keys import KEYS
+from restrain_openrlhf.config.checks.keys import INPUTS, KEYS
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import host_parser, parse, to_arguments
 from restrain_openrlhf.config.this_machine import refuse_unsupported

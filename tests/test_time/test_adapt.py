@@ -250,7 +250,9 @@ def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins)
     assert (found["problems"], found["steps"], found["alarm"]) == (1, 6, alarm)
     last_good = str(out / "train" / "checkpoints" / "global_step4_hf")
     assert (found["chosen_step"], found["chosen_model"]) == (4, last_good)
-    assert f"A stop rule ended training early: {alarm}; the answers are those of the model of step 4." in done.stderr
+    told = f"A stop rule ended training early: {alarm}; the answers are those of the model of step 4."
+    where, later = done.stderr.index(told), done.stderr.index("4 of 4: the adapted model votes")
+    assert where < later < done.stderr.rindex(told), "said where it happens, and in the outcome"
     (row,) = rows(out / "predictions.jsonl")
     assert row["answer"] == PROBLEMS[0].answer
     stand_ins.asked.clear()

@@ -37,7 +37,8 @@ def findings(premise: Premise) -> list[PremiseFinding]:
     """The findings that apply, warnings first."""
     texts = [_shortcut(premise, answer) for answer in premise.common if answer.is_shortcut]
     if many := missing_warning(premise.missing_share, premise.unread, "the frozen model's rollouts", premise.kind):
-        texts.append(many + _other_kinds(premise) + _refused(premise))
+        refused = f" Training refuses more than {MISSING_LIMIT:.0%} (`missing_limit`)."
+        texts.append(many + _other_kinds(premise) + refused * (premise.missing_share > MISSING_LIMIT))
     if premise.chosen.mean_advantage == 0:
         texts.append(f"{premise.chosen.name} has no advantage on any prompt: nothing would be learned.")
     found = [*(PremiseFinding("warning", text) for text in texts), *_reliability(premise), *_penalty(premise)]
@@ -58,11 +59,6 @@ def _shortcut(premise: Premise, answer: CommonAnswer) -> str:
 def _other_kinds(premise: Premise) -> str:
     read = [f"{name} {share:.0%}" for name, share in premise.others.items() if share >= OTHER_KIND_SHARE]
     return f" Of responses without an answer, other kinds of answers read: {', '.join(read)}." if read else ""
-
-
-def _refused(premise: Premise) -> str:
-    is_refused = premise.missing_share > MISSING_LIMIT
-    return f" A training refuses more than {MISSING_LIMIT:.0%} (`missing_limit`)." if is_refused else ""
 
 
 def _have(prompts: int) -> str:

@@ -1,8 +1,7 @@
 """The gate of every run: all checks that only need settings, before a run is shown, rendered, tried or started."""
 
 from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, OUT_OF_BOUNDS, Check, refused_by_release
-from restrain_openrlhf.config.checks.inputs import INPUTS, UNSAID, has_chat_template, unsaid_template
-from restrain_openrlhf.config.checks.keys import KEYS, other_size, unfit_plan
+from restrain_openrlhf.config.checks.keys import INPUTS, KEYS, other_size, unfit_plan
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.memory import why_it_cannot_fit
@@ -10,18 +9,8 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build
 
-__all__ = [
-    "CHECKS",
-    "UNSAID",
-    "has_chat_template",
-    "other_size",
-    "refuse_settings",
-    "refuse_unattended",
-    "unfit_plan",
-    "unsaid_template",
-]
+__all__ = ["CHECKS", "other_size", "refuse_settings", "refuse_unattended", "unfit_plan"]
 
-# Settings to be added come last, after those to be changed.
 CHECKS: tuple[Check, ...] = (refused_by_release, *OUT_OF_BOUNDS, *CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
 
 

@@ -1,12 +1,9 @@
 """Everything that can be checked before Ray, vLLM or a model starts: first settings, then the inputs of the run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from restrain_openrlhf.answers import AnswerKind
-from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
@@ -61,27 +58,15 @@ class LoadedPrompts:
 class RunInputs:
     """The inputs of a run as its settings name them; nothing has been read yet.
 
-    `reader` reads the prompts of `source`, and `evaluated` are the sets of eval.dataset. `n` is the number of trained
-    rollouts per prompt. `needed` says how the reference must have been made, without model and template, and
-    `missing_limit` how many of its rollouts may have no answer. `agent` is the user's own, if one draws the rollouts.
-    `service` scores the groups if it is not None. `reads_answers` says whether the run's own processes read answers,
-    for votes or for evaluations.
+    A `service` scores the groups. `reader` reads the prompts of `source`.
     """
 
-    model: str
-    source: PromptSource
-    reader: PromptReader
-    evaluated: Sequence[PromptSource]
-    room: Sampling
-    kind: AnswerKind
+    config: HookConfig
+    flags: dict[str, Any]
     method: Method
-    n: int
-    reference: Path | None
-    needed: NeededReference
-    missing_limit: float | None
-    agent: Agent | None
+    source: PromptSource
     service: "ScoreService | None"
-    reads_answers: bool
+    reader: PromptReader
 
     @classmethod
     def of(cls, config: HookConfig, flags: dict[str, Any]) -> Self:
@@ -91,70 +76,66 @@ class RunInputs:
         """
         if config.keeps_rollouts:
             arrow()
-        method, source = build(config.method), prompt_source(flags)
-        named = str(flags["eval.dataset"] or "").split(",")
-        return cls(
-            model=flags["actor.model_name_or_path"],
-            source=source,
-            reader=source.reader(),
-            evaluated=[replace(source, dataset=name.strip(), split=flags["eval.split"]) for name in named if name],
-            # Without rollout.max_new_tokens the host reserves one token for the response (utils/agent.py).
-            room=Sampling(max_len=flags["data.max_len"], max_new_tokens=flags["rollout.max_new_tokens"] or 1),
-            kind=config.answers,
-            method=method,
-            n=flags["rollout.n_samples_per_prompt"],
-            reference=config.reference,
-            needed=_needed_reference(config, flags, method),
-            missing_limit=config.missing_limit if method.needs_reference else None,
-            agent=config.agent,
-            service=_service(config),
-            reads_answers=config.service is None or bool(flags["eval.dataset"]),
-        )
+        source = prompt_source(flags)
+        return cls(config, flags, build(config.method), source, _service(config), source.reader())
 
     def check(self) -> int:
         """The number of prompts that are trained on. Raises a RestrainError; see `check_run`."""
-        if self.agent is not None:
+        config, method = self.config, self.method
+        if config.agent is not None:
             from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: PLC0415 - imports OpenRLHF
 
-            load_executor(self.agent)
+            load_executor(config.agent)
         loaded = self.load()
-        if self.reads_answers:
-            self.kind.check(prompt.row for prompt in loaded.prompts)
+        # Where a service scores, the run's own processes read answers only for evaluations.
+        if self.service is None or self.flags["eval.dataset"]:
+            config.answers.check(prompt.row for prompt in loaded.prompts)
         texts = [prompt.text for prompt in loaded.prompts]
-        needed = self.needed.model_copy(update={"model_fingerprint": loaded.fingerprint, "template": loaded.template})
+        made = {"model_fingerprint": loaded.fingerprint, "template": loaded.template}
+        needed = _needed_reference(config, self.flags, method).model_copy(update=made)
         if self.service is not None:
-            self.service.check(self.method, texts[0], self.n, needed, loaded.prompts[0].row)
-            if self.method.selection is None:
+            self.service.check(
+                method, texts[0], self.flags["rollout.n_samples_per_prompt"], needed, loaded.prompts[0].row
+            )
+            if method.selection is None:
                 # The service has read the reference; this process only needs it to select prompts.
                 return len(texts)
-        reference = load_reference(self.reference) if self.reference else None
-        GroupScorer(self.method, reference, self.kind)
+        reference = load_reference(config.reference) if config.reference else None
+        GroupScorer(method, reference, config.answers)
         if reference is None:
             return len(texts)
         refuse_mismatch(reference, needed)
         refuse_missing(reference, loaded.prompts)
-        reference.refuse_missing(self.missing_limit)
-        selection = self.method.selection
-        return len(texts) if selection is None else len(selected(selection, reference, texts))
+        if method.needs_reference:
+            reference.refuse_missing(config.missing_limit)
+        return len(texts) if method.selection is None else len(selected(method.selection, reference, texts))
+
+    def _evaluated(self) -> Iterator[PromptSource]:
+        """The sets of eval.dataset, whose prompts the host reads and renders as those of training."""
+        for name in filter(None, str(self.flags["eval.dataset"] or "").split(",")):
+            yield replace(self.source, dataset=name.strip(), split=self.flags["eval.split"])
 
     def load(self) -> LoadedPrompts:
         """Read the prompts and check them with the model's tokenizer, without loading weights.
 
         Raises ConfigError for a missing model, DataError for bad prompts and prompts that are too long.
         """
-        fingerprint = model_fingerprint(self.model)
+        model = self.flags["actor.model_name_or_path"]
+        fingerprint = model_fingerprint(model)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         # The host loads it the same way (openrlhf/utils/utils.py).
-        tokenizer = AutoTokenizer.from_pretrained(self.model, trust_remote_code=True)
-        prompts = load_prompts(self.source, tokenizer, self.kind, self.reader)
-        for source in self.evaluated:
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+        prompts = load_prompts(self.source, tokenizer, self.config.answers, self.reader)
+        for source in self._evaluated():
             reader = source.reader()
             for where, row in all_rows(source):
                 asked_in(source, where, row, reader)
         if not self.source.apply_chat_template:
             refuse_lost_mark(prompts[0].text, tokenizer)
-        refuse_long_prompts(prompts, tokenizer, self.room)
+        # Without rollout.max_new_tokens the host reserves one token for the response (utils/agent.py).
+        room = Sampling(max_len=self.flags["data.max_len"], max_new_tokens=self.flags["rollout.max_new_tokens"] or 1)
+        refuse_long_prompts(prompts, tokenizer, room)
         return LoadedPrompts(fingerprint, template_identity(self.source, tokenizer), prompts)
 
 
