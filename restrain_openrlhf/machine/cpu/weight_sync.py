@@ -1,50 +1,61 @@
-"""Sends weights from the trainer to vLLM without NCCL: tensors are broadcast over TCP and loaded all at once."""
+"""Sends weights from the trainer to vLLM without NCCL: tensors are broadcast by Gloo and loaded all at once."""
 
+import socket
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
 
-class TcpGroup:
-    """The one method of vLLM's PyNcclCommunicator that OpenRLHF calls, over a StatelessProcessGroup."""
+class GlooGroup:
+    """The one method of vLLM's PyNcclCommunicator that OpenRLHF calls, over a group of torch's Gloo."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
 
     def broadcast(self, tensor: "torch.Tensor", src: int = 0, stream: object = None) -> None:
-        """Send `tensor`, of any shape, from rank `src`; fill it on the other ranks. A CPU has no streams."""
+        """Send `tensor`, of any shape, from rank `src`; fill it on the other ranks. A CPU has no streams.
+
+        Returns on rank `src` when the tensor may change. Its own bytes are sent, not those of the buffer it views.
+        """
         del stream
-        if self._group.rank == src:
-            self._group.broadcast_obj(tensor.detach().cpu(), src)
-        else:
-            tensor.copy_(self._group.broadcast_obj(None, src))
+        self._group.broadcast(tensor.detach().contiguous(), src).wait()
 
 
-def connect_over_tcp(master_address: str, master_port: int, rank: int, world_size: int, device: object) -> TcpGroup:
-    """Replaces `stateless_init_process_group` (openrlhf/utils/distributed_util.py), with the same arguments."""
-    from vllm.distributed.utils import StatelessProcessGroup  # noqa: PLC0415 - costs seconds
+def connect_over_tcp(master_address: str, master_port: int, rank: int, world_size: int, device: object) -> GlooGroup:
+    """Replaces `stateless_init_process_group` (openrlhf/utils/distributed_util.py), with the same arguments.
+
+    The group is not torch's default one, which the process has already. Gloo would listen where the host's name leads,
+    which may be an address that other hosts cannot reach; here it is the address from which this one reaches rank 0.
+    """
+    from torch.distributed import ProcessGroupGloo, TCPStore  # noqa: PLC0415 - the process has torch by now
 
     del device
-    group = StatelessProcessGroup.create(host=master_address, port=master_port, rank=rank, world_size=world_size)
-    return TcpGroup(group)
+    store = TCPStore(master_address, master_port, world_size, is_master=rank == 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        route.connect((master_address, master_port))
+        own_address = route.getsockname()[0]
+    options = ProcessGroupGloo._Options()
+    options._devices = [ProcessGroupGloo.create_device(hostname=own_address)]
+    return GlooGroup(ProcessGroupGloo(store, rank, world_size, options))
 
 
 def update_weight(worker: Any, name: str, dtype: Any, shape: tuple[int, ...], empty_cache: bool = False) -> None:
     """Replaces `WorkerWrap.update_weight` (openrlhf/trainer/ray/vllm_worker_wrap.py), with the same arguments.
 
     vLLM prepacks weights on a CPU, so parameters cannot be loaded one by one. They are kept until the last one, which
-    OpenRLHF marks with `empty_cache`, and are then reloaded together.
+    OpenRLHF marks with `empty_cache`, and are then reloaded together, each freed as soon as vLLM has its copy.
     """
     import torch  # noqa: PLC0415 - vLLM's worker has it already
 
     weight = torch.empty(shape, dtype=dtype)
     worker._model_update_group.broadcast(weight, src=0)
-    received = worker.__dict__.setdefault("_received_weights", [])
+    received = worker.__dict__.setdefault("_received_weights", deque())
     received.append((name, weight))
     if empty_cache:
-        del worker._received_weights
-        worker.model_runner.reload_weights(weights_iterator=iter(received))
+        del worker._received_weights, weight
+        worker.model_runner.reload_weights(weights_iterator=(received.popleft() for _ in range(len(received))))
         pack_output_heads(worker.model_runner.get_model())
 
 
