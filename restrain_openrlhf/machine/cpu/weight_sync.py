@@ -2,6 +2,7 @@
 
 import socket
 from collections import deque
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,16 +30,17 @@ def connect_over_tcp(master_address: str, master_port: int, rank: int, world_siz
     The group is not torch's default one, which the process has already. Gloo would listen where the host's name leads,
     which may be an address that other hosts cannot reach; here it is the address from which this one reaches rank 0.
     """
-    from torch.distributed import ProcessGroupGloo, TCPStore  # noqa: PLC0415 - the process has torch by now
-
+    # As Any, because torch's types do not have the options of Gloo.
+    distributed: Any = import_module("torch.distributed")
+    gloo = distributed.ProcessGroupGloo
     del device
-    store = TCPStore(master_address, master_port, world_size, is_master=rank == 0)
+    store = distributed.TCPStore(master_address, master_port, world_size, is_master=rank == 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
         route.connect((master_address, master_port))
         own_address = route.getsockname()[0]
-    options = ProcessGroupGloo._Options()
-    options._devices = [ProcessGroupGloo.create_device(hostname=own_address)]
-    return GlooGroup(ProcessGroupGloo(store, rank, world_size, options))
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=own_address)]
+    return GlooGroup(gloo(store, rank, world_size, options))
 
 
 def update_weight(worker: Any, name: str, dtype: Any, shape: tuple[int, ...], empty_cache: bool = False) -> None:
