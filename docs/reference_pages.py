@@ -152,40 +152,47 @@ def _flags_of_check(check: Check) -> str:
 
 @dataclass(frozen=True)
 class Speed:
-    """What the hours of a preset assume: prompts, tokens a second that an engine generates, and the GPU's speed."""
+    """What the hours of a preset assume: prompts, tokens a second that an engine generates, and the card."""
 
     prompts: int
     generated_per_second: int
-    flops: float
+    card: str
+
+    @property
+    def flops(self) -> float:
+        return CARDS[self.card]
 
 
-# Nothing here was measured. 50e12, 94e12 and 297e12 are 0.3 of 165e12 (RTX 4090), 312e12 (A100) and 989e12 (H200), in
-# dense bf16. Where the cache of keys and values holds few rollouts, or an engine is given few, generation is assumed to
+# Nothing here was measured. Three tenths of 165e12, 312e12 and 989e12 operations a second, in dense bf16. The docstring
+# of `restrain presets` names the cards too.
+CARDS = {"RTX 4090": 50e12, "A100": 94e12, "H200": 297e12}
+# Where the cache of keys and values holds few rollouts, or an engine is given few, generation is assumed to
 # be slower: at most six tenths of what the memory's bandwidth allows (tests/config/memory/test_one_gpu_presets.py).
 SPEEDS = {
-    "dapo14k/llama3.2-3b-instruct/restrain": Speed(14_116, 5_500, 94e12),
-    "dapo14k/octothinker-8b-hybrid-base/restrain": Speed(14_116, 3_500, 94e12),
-    "dapo14k/qwen2.5-math-1.5b/restrain": Speed(14_116, 8_000, 94e12),
-    "dapo14k/qwen2.5-math-7b/restrain": Speed(14_116, 4_000, 94e12),
-    "dapo14k/qwen3-1.7b-base/restrain": Speed(14_116, 7_000, 94e12),
-    "dapo14k/qwen3-4b-base/restrain": Speed(14_116, 5_000, 94e12),
-    "one_gpu/141gb/qwen3-4b-base": Speed(6_400, 8_000, 297e12),
-    "one_gpu/24gb/llama3.2-3b-instruct-lora": Speed(6_400, 2_500, 50e12),
-    "one_gpu/24gb/qwen3-0.6b-base": Speed(6_400, 5_000, 50e12),
-    "one_gpu/24gb/qwen3-1.7b-base-lora": Speed(6_400, 4_000, 50e12),
-    "one_gpu/24gb/qwen3-4b-base-lora": Speed(6_400, 1_500, 50e12),
-    "one_gpu/24gb/test_time-llama3.2-3b-instruct-lora": Speed(30, 2_500, 50e12),
-    "one_gpu/80gb/qwen3-4b-base": Speed(6_400, 5_000, 94e12),
-    "one_gpu/80gb/qwen3-4b-base-lora": Speed(6_400, 5_000, 94e12),
-    "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 3_500, 94e12),
-    "test_time/llama3.1-8b-instruct/aime24/restrain": Speed(30, 1_000, 94e12),
+    "dapo14k/llama3.2-3b-instruct/restrain": Speed(14_116, 5_500, "A100"),
+    "dapo14k/octothinker-8b-hybrid-base/restrain": Speed(14_116, 3_500, "A100"),
+    "dapo14k/qwen2.5-math-1.5b/restrain": Speed(14_116, 8_000, "A100"),
+    "dapo14k/qwen2.5-math-7b/restrain": Speed(14_116, 4_000, "A100"),
+    "dapo14k/qwen3-1.7b-base/restrain": Speed(14_116, 7_000, "A100"),
+    "dapo14k/qwen3-4b-base/restrain": Speed(14_116, 5_000, "A100"),
+    "one_gpu/141gb/qwen3-4b-base": Speed(6_400, 8_000, "H200"),
+    "one_gpu/24gb/llama3.2-3b-instruct-lora": Speed(6_400, 2_500, "RTX 4090"),
+    "one_gpu/24gb/qwen3-0.6b-base": Speed(6_400, 5_000, "RTX 4090"),
+    "one_gpu/24gb/qwen3-1.7b-base-lora": Speed(6_400, 4_000, "RTX 4090"),
+    "one_gpu/24gb/qwen3-4b-base-lora": Speed(6_400, 1_500, "RTX 4090"),
+    "one_gpu/24gb/test_time-llama3.2-3b-instruct-lora": Speed(30, 2_500, "RTX 4090"),
+    "one_gpu/80gb/qwen3-4b-base": Speed(6_400, 5_000, "A100"),
+    "one_gpu/80gb/qwen3-4b-base-lora": Speed(6_400, 5_000, "A100"),
+    "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 3_500, "A100"),
+    "test_time/llama3.1-8b-instruct/aime24/restrain": Speed(30, 1_000, "A100"),
 }
 # Bytes a logit that OpenRLHF's own log-probabilities take in the backward pass, at any temperature.
 HOSTS_BACKWARD = 16
 # Tokens of a prompt with its response, in the mean; assumed.
 TOKENS = 1_200
 HOURS = f"""
-Seconds per step are generation plus passes:
+Hours are those of the card in the table, at three tenths of its speed in dense bf16: an RTX 4090 for presets of 24 GB,
+an H200 for those of 141 GB, and A100s for all others. Seconds per step are generation plus passes:
 
 - **Generation**: rollouts × {TOKENS:,} tokens / the tokens per second of all engines. Each token reads the weights,
   and the keys and values of all rollouts that an engine draws, from the GPU's memory: at most six tenths of the speed
@@ -221,7 +228,8 @@ def one_gpu_page() -> str:
             "# Hours of presets, and memory on one GPU\n\nGenerated from the presets. "
             "[How to read it](../operations/one_gpu.md).",
             f"**Estimates: nothing on this page was measured.**\n\n## Hours\n{HOURS}",
-            "| preset | steps | seconds a step, padded: generation + passes | hours | packed |\n|---|---|---|--:|--:|",
+            "| preset | card | steps | seconds a step, padded: generation + passes | hours | packed |\n"
+            "|---|---|---|---|--:|--:|",
             hours,
             f"## Logits, before and after\n{LOGITS}",
             "| preset | logits | before | after | peak before | peak after |\n|---|---|--:|--:|--:|--:|",
@@ -258,9 +266,8 @@ def hours_row(name: str, speed: Speed) -> str:
     text, padded = seconds(*(padding(flags, each) for each in micro_batches))
     _, packed = seconds(1, 1)
     hours = [f"{steps * sum(each) / 3600:.0f}" for each in (padded, packed)]
-    return (
-        f"| `{name}` | {steps} | {text} = {' + '.join(f'{each:.0f}' for each in padded)} | {hours[0]} | {hours[1]} |\n"
-    )
+    parts = f"{text} = {' + '.join(f'{each:.0f}' for each in padded)}"
+    return f"| `{name}` | {speed.card} | {steps} | {parts} | {hours[0]} | {hours[1]} |\n"
 
 
 def padding(flags: Mapping[str, Any], rollouts: int) -> float:

@@ -12,6 +12,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
+from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.config.checks import CHECKS
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.hook.install.instrument import PATCHES
@@ -114,6 +115,14 @@ def test_the_navigation_has_every_page_once(reference_pages):
     written = {path.relative_to(DOCS).as_posix() for path in TEXTS}
     made = {name for name in reference_pages.pages() if name.endswith(".md")}
     assert sorted(nav) == sorted(written | made)
+
+
+def test_pages_that_count_the_kinds_of_answers_count_all_of_them():
+    pages = (ROOT / "README.md", DOCS / "concepts" / "comparison.md")
+    readme, comparison = (path.read_text(encoding="utf-8") for path in pages)
+    (listed,) = re.findall(r"There are `math`.*?and you can", readme, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", listed)) == set(KINDS)
+    assert {10: "ten"}[len(KINDS)] == re.search(r"\[(\w+) kinds of answers\]", comparison)[1]
 
 
 def test_links_between_pages_lead_somewhere():

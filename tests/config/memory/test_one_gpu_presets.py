@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from restrain_openrlhf.commands.train import presets
 from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
@@ -11,6 +12,7 @@ from restrain_openrlhf.config.memory import GIB, estimate, shape_of
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.machine import devices
 from tests.command_line import restrain
+from tests.conftest import ROOT
 from tests.docs.test_pages import reference_pages
 
 __all__ = ["reference_pages"]
@@ -80,7 +82,7 @@ def test_the_page_has_what_the_command_prints(name, reference_pages, monkeypatch
 
 def test_the_hours_are_their_own_arithmetic(reference_pages):
     rows = re.findall(
-        r"^\| `([^`]+)` \| (\d+) \| (.+) = (\d+) \+ (\d+) \| (\d+) \| (\d+) \|$",
+        r"^\| `([^`]+)` \| [A-Z]+ ?\d+ \| (\d+) \| (.+) = (\d+) \+ (\d+) \| (\d+) \| (\d+) \|$",
         reference_pages.one_gpu_page(),
         re.M,
     )
@@ -93,13 +95,25 @@ def test_the_hours_are_their_own_arithmetic(reference_pages):
         assert int(packed) <= int(hours)
 
 
+def test_the_card_of_the_hours_is_named_wherever_hours_are_given(reference_pages):
+    """By the preset's memory: the 24 GB of an RTX 4090, the 141 GB of an H200, and the 80 GB of A100s."""
+    readme, help_text = (ROOT / "README.md").read_text(encoding="utf-8"), str(presets.__doc__)
+    for name, speed in reference_pages.SPEEDS.items():
+        assert speed.card == {24: "RTX 4090", 80: "A100", 141: "H200"}[size_of(name) if name in NAMES else 80]
+        assert f"| `{name}` | {speed.card} |" in reference_pages.one_gpu_page()
+        assert all(speed.card in row for row in re.findall(rf"^\| `{name}`.*\|$", readme, re.M))
+        assert speed.card in help_text
+
+
 def test_hours_by_hand(reference_pages):
     """14,116 prompts by 128 are 111 steps, twenty times; 2,048 × 1,200 tokens a step by eight engines' 5,000 a second.
 
     Passes: micro-batches of 8 are 2.72 times as long as their mean, of 4 2.08 times, so 4 × 2.72 + 8 × 2.08 = 27.5
     operations a parameter instead of 12; 4.02e9 parameters, eight times 94e12 a second.
     """
-    (row,) = re.findall(r"^\| `dapo14k/qwen3-4b-base/restrain` \| 2220 .*$", reference_pages.one_gpu_page(), re.M)
+    (row,) = re.findall(
+        r"^\| `dapo14k/qwen3-4b-base/restrain` \| A100 \| 2220 .*$", reference_pages.one_gpu_page(), re.M
+    )
     generation, padded, packed = (2_457_600 / 40_000, *(2_457_600 * work * 4.022e9 / 752e12 for work in (27.54, 12)))
     assert f"= {generation:.0f} + {padded:.0f} |" in row
     hours = [int(cell) for cell in row.split("|")[-3:-1]]
