@@ -118,15 +118,6 @@ def test_no_command_imports_another():
     assert siblings == []
 
 
-@pytest.mark.parametrize(
-    "folder", sorted({path.parent for path in PACKAGE.rglob("*.py")}, key=str), ids=lambda f: f.name
-)
-def test_a_folder_can_be_taken_in_at_a_glance(folder):
-    """At most a dozen modules; the answers have a form of answer each."""
-    count = sum(path.suffix == ".py" and path.name != "__init__.py" for path in folder.iterdir())
-    assert count <= (16 if folder.name == "answers" else 12)
-
-
 def test_nothing_imports_the_cpu_stand_ins():
     outside = [path for path in modules(".") if "cpu" not in path.relative_to(PACKAGE).parts]
     assert offenders([*outside, *sorted((ROOT / "test_time").rglob("*.py"))], ["restrain_openrlhf.machine.cpu"]) == []

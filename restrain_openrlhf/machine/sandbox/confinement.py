@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.machine.sandbox.readable_files import LIBRARIES
+from restrain_openrlhf.machine.sandbox.system_calls import LIBRARIES
 
 Confinement = Literal["bubblewrap", "container"]
 

@@ -19,8 +19,7 @@ import time
 from contextlib import suppress
 
 from restrain_openrlhf.machine.sandbox import program
-from restrain_openrlhf.machine.sandbox.readable_files import readable_libraries
-from restrain_openrlhf.machine.sandbox.system_calls import encoded, restrict_this_process
+from restrain_openrlhf.machine.sandbox.system_calls import encoded, readable_libraries, restrict_this_process
 
 # What the server sends: READY once it serves, and FREE after each program.
 READY, FREE = b"ready", b"."

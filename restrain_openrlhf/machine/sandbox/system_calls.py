@@ -1,22 +1,33 @@
-"""Limits the system calls of a program in the sandbox: the kernel refuses all others for the rest of its life.
+"""Limits the system calls of a program in the sandbox, and the files that it can read, for the rest of its life.
 
 A program may compute, read files and start threads. It may not start processes, open sockets, write or remove files,
 send signals, inspect another process, or change a namespace. The filter holds for every user, root included, and inside
 any container, and the program cannot remove it.
+
+It can read the libraries of the interpreter and the system. The kernel's Landlock does this without namespaces. It also
+denies /proc, which has the environments of other processes. Kernels before 5.13 lack it. Its numbers and structures are
+from /usr/include/linux/landlock.h.
 
 Runs inside the sandbox, with only the standard library.
 """
 
 import ctypes
 import errno
+import os
 import platform
 import signal
 import struct
+import sys
 from functools import lru_cache
 from typing import Any
 
-from restrain_openrlhf.machine.sandbox.readable_files import read_no_others
-
+# Where the interpreter's libraries may be.
+LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/local/lib")
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+PATH_BENEATH = 1
+# All rights of Landlock's first version, LANDLOCK_ACCESS_FS_EXECUTE to MAKE_SYM; and the two that are granted.
+HANDLED, READ_FILE, READ_DIR = (1 << 13) - 1, 1 << 2, 1 << 3
+RULE = struct.Struct("=Qi")
 # Linux's numbers, from /usr/include/asm/unistd_64.h (x86_64) and /usr/include/asm-generic/unistd.h (aarch64).
 X86_64 = {
     "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mmap": 9,
@@ -70,7 +81,7 @@ class _Filter(ctypes.Structure):
 
 
 def restrict_this_process(rules: int | None) -> None:
-    """From now on the kernel refuses other system calls, and files that the `rules` of readable_files.py do not allow.
+    """From now on the kernel refuses other system calls, and files that `rules` (`readable_libraries`) do not allow.
 
     The process also ends with the one that forked it. Raises OSError if the kernel has no such filters.
     """
@@ -132,3 +143,29 @@ def _guarded(name: str) -> list[Instruction]:
 def _argument(place: int) -> int:
     """The offset of an argument's low half in the data that the kernel hands to a filter."""
     return ARGUMENTS_AT + 8 * place
+
+
+def readable_libraries() -> int | None:
+    """The descriptor of a set of rules for `read_no_others`; None if the kernel has no Landlock."""
+    rules: int = LIBC.syscall(CREATE_RULESET, struct.pack("Q", HANDLED), 8, 0)
+    if rules < 0:
+        return None
+    for path in (*LIBRARIES, f"{sys.base_prefix}/lib"):
+        if os.path.exists(path):
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            may = READ_FILE | READ_DIR if os.path.isdir(path) else READ_FILE
+            _checked(LIBC.syscall(ADD_RULE, rules, PATH_BENEATH, RULE.pack(may, place), 0))
+            os.close(place)
+    return rules
+
+
+def read_no_others(rules: int | None) -> None:
+    """Apply the rules to this process for the rest of its life. PR_SET_NO_NEW_PRIVS must have been set before."""
+    if rules is not None:
+        _checked(LIBC.syscall(RESTRICT_SELF, rules, 0))
+        os.close(rules)
+
+
+def _checked(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), "the kernel rejects a Landlock rule")

@@ -15,8 +15,7 @@ import pytest
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.sandbox import confinement as confinements
 from restrain_openrlhf.machine.sandbox import pool
-from restrain_openrlhf.machine.sandbox.readable_files import readable_libraries
-from restrain_openrlhf.machine.sandbox.system_calls import AARCH64, X86_64
+from restrain_openrlhf.machine.sandbox.system_calls import AARCH64, X86_64, readable_libraries
 from tests.conftest import ROOT
 from tests.machine.sandbox.jobs import CONFINEMENTS, NO_BUBBLEWRAP, job, outcomes, returning
 
