@@ -487,5 +487,5 @@ def test_sixteen_thousand_answers_take_seconds():
 
 
 def test_where_the_databases_lie_is_not_part_of_what_the_kind_is():
-    assert Sql(databases="here").identity == Sql().identity == "sql 1"
-    assert Sql(rows=3).identity == "sql 1 rows=3"
+    assert Sql(databases="here").identity == Sql().identity == "sql 2"
+    assert Sql(rows=3).identity == "sql 2 rows=3"
