@@ -20,7 +20,7 @@ from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, column_of, has_column, text_of
-from restrain_openrlhf.data.sources import Row, TrainingSet, placed_rows_of
+from restrain_openrlhf.data.sources import HUB, Row, TrainingSet, placed_rows_of
 from restrain_openrlhf.errors import DataError
 
 MAX_NAMED = 5
@@ -243,7 +243,7 @@ def each_entry(entry: TrainingSet, source: str, reader: PromptReader | None = No
     """The rows of a set, one at a time. Raises DataError for an empty set, missing columns and bad prompts."""
     reader = reader or PromptReader("--prompt-column", entry.prompt)
     for number, (place, row) in enumerate(placed_rows_of(entry.hub, source)):
-        yield _entry(entry, reader, number, f"{entry.name}, {place}", row)
+        yield _entry(entry, reader, number, f"{entry.name if source == HUB else source}, {place}", row)
     if not reader.rows:
         raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
 
