@@ -80,7 +80,7 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gp
 	$(PIP) --no-deps --editable .
 	$(BIN)/python tools/lock.py check $(STACK)
 	@test $(STACK) != cpu || echo "Compiling DeepSpeed's kernels: two to three minutes the first time."
-	test $(STACK) != cpu || $(BIN)/python -m restrain_openrlhf.machine.extension_lock
+	test $(STACK) != cpu || $(BIN)/python -m restrain_openrlhf.machine.cpu
 	touch $@
 
 $(DOCS_VENV)/.installed: requirements/docs.txt requirements/serve.txt

@@ -1,7 +1,4 @@
-"""DeepSpeed's compiled kernels: built before they are needed, and by one process at a time.
-
-`make install` runs `python -m restrain_openrlhf.machine.extension_lock`, so that the first training need not compile.
-"""
+"""Compiled extensions: whether DeepSpeed's is built, and a lock by which one process at a time builds or loads one."""
 
 import fcntl
 import os
@@ -55,22 +52,3 @@ def first_build() -> str:
     root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cache)
     built = any(path.stat().st_size for path in root.glob("**/fused_adam/*.so"))
     return "" if built else "; DeepSpeed compiles its kernels first, which takes two to three minutes"
-
-
-def build() -> None:
-    """Compile what DeepSpeed loads on a CPU: its Adam, and the exchange between processes by shared memory.
-
-    Takes two to three minutes the first time, and some seconds where all is built. A compiler's failure raises
-    RuntimeError with its output.
-    """
-    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - a device names this module's lock
-
-    detect().install()
-    from deepspeed.accelerator import get_accelerator  # noqa: PLC0415 - reads what `install` has set
-
-    for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
-        get_accelerator().create_op_builder(name).load(verbose=False)
-
-
-if __name__ == "__main__":
-    build()

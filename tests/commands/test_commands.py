@@ -139,7 +139,7 @@ def test_show_prints_the_method_and_the_hosts_command():
     done = restrain("show", "configs/dapo14k/qwen3-4b-base/restrain.yaml", "--set", "method.kappa=5")
     assert done.returncode == 0, done.stderr
     assert "kappa: 5.0" in done.stdout
-    for words in ("--actor.adam.lr 1e-6", "--rollout.n_samples_per_prompt 16", "--algo.kl.init_coef 0.001"):
+    for words in ("--actor.adam.lr 1e-06", "--rollout.n_samples_per_prompt 16", "--algo.kl.init_coef 0.001"):
         assert words in done.stdout
 
 
@@ -195,7 +195,7 @@ def test_train_refuses_bad_prompt_sets(tmp_path, write_jsonl):
         (("--shard", "x"), "I/K"),
         (("--model", "/absent"), "no such model folder"),
         (("--prompts", "absent.jsonl"), "no such file"),
-        (("--input-key", "question"), "has no 'question'"),
+        (("--input-key", "question"), "has no column 'question'"),
         (("--max-len", "16"), "tokens"),
     ],
 )

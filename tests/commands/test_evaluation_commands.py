@@ -91,12 +91,12 @@ def test_prepare_says_which_copy_it_is(write_jsonl, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "words", "message"),
     [
-        ("p.jsonl", '{"q": "x"}\n', (), "row 1: has no column 'problem'; its columns are q"),
-        ("p.jsonl", '{"problem": ""}\n', (), "row 1: 'problem' is ''"),
+        ("p.jsonl", '{"q": "x"}\n', (), "line 1: has no known column of prompts; its columns are q"),
+        ("p.jsonl", '{"problem": ""}\n', (), "line 1: its prompt is empty"),
         ("p.jsonl", '{"problem": "x"}\n', ("--prompt-column", "q"), "has no column 'q'"),
         ("p.jsonl", "", (), "has no rows"),
         ("p.jsonl", "{", (), "line 1: not valid JSON"),
-        ("p.jsonl.gz", "", (), "is not a .jsonl, .json, .csv or .parquet file"),
+        ("p.xlsx", "", (), "is not a"),
     ],
 )
 def test_prompts_that_cannot_be_read_are_refused(tmp_path, name, content, words, message):

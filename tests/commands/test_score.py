@@ -201,7 +201,7 @@ def test_help_says_that_the_advantages_include_u_x():
 
 def test_the_same_id_twice_is_refused_by_its_lines(write_jsonl, tmp_path):
     path = write_jsonl("r.jsonl", [row(2), row(3) | {"id": "b"}, row(4)])
-    with pytest.raises(DataError, match=r"r\.jsonl: lines 1 and 3 have the same id 'a'"):
+    with pytest.raises(DataError, match=r"r\.jsonl: line 1 and line 3 have the same id 'a'"):
         score(path, "--out", tmp_path / "o.jsonl")
 
 
@@ -299,7 +299,7 @@ def test_a_csv_file_without_a_column_is_refused(tmp_path):
         ("problem,response,entropies\na,1,0.5\n", "group 1: entropies"),
         ("problem,response,answer\na,1,1\nb,1,1\nb,1,2\n", "group 2: its rows have different answers, '1' and '2'"),
         ("problem,response,answer\na,1,\na,1,2\n", "group 1: its rows have different answers, '' and '2'"),
-        ("id,problem,response\n7,a,1\n7,b,1\n", "groups 1 and 2 have the same id '7'"),
+        ("id,problem,response\n7,a,1\n7,b,1\n", "group 1 and group 2 have the same id '7'"),
         ("problem,response,answer,answer\na,1,1,2\n", "the column 'answer' more than once"),
     ],
 )

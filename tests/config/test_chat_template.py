@@ -108,7 +108,6 @@ def chat(tmp_path):
         ("train", "CONFIG"),
         ("gpu-check", "CONFIG", "--allow-cpu", "--only", "gradient", "--out", "OUT"),
         ("study", "CONFIG", "--out", "OUT"),
-        ("slurm", "render", "CONFIG", "--gpus-per-node", 8, "--out", "OUT"),
         ("k8s", "render", "CONFIG", "--overlay", "8xa100-80g", "--out", "OUT"),
     ],
     ids=lambda command: " ".join(map(str, command)),

@@ -8,7 +8,7 @@ import pytest
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.benchmarks import load_benchmark
-from restrain_openrlhf.data.gold import identities, load_gold
+from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.prepare import prepare
 from restrain_openrlhf.data.prompt_reader import PromptReader
@@ -214,8 +214,8 @@ def test_what_was_read_as_what_is_said_in_a_line(tmp_path, name):
 def test_the_file_of_the_prompts_is_a_gold_file_too(tmp_path, name):
     """TTRL's rows have ids, by which gold is found; all other rows are found by their prompts."""
     FORMATS[name][0](tmp_path / name)
-    asked = [(each.id, each.text) for each in load_problems(Source(str(tmp_path / name)))]
-    assert list(load_gold(tmp_path / name).answers("set", identities(asked)).values()) == ANSWERS
+    asked = [ProblemIdentity.of(each.id, each.text) for each in load_problems(Source(str(tmp_path / name)))]
+    assert list(load_gold(tmp_path / name).answers("set", asked).values()) == ANSWERS
 
 
 ALPACA = {"instruction": "Add.", "input": "1+1", "output": "2", "answer": "2"}

@@ -106,13 +106,17 @@ class HeavyWorkError(Exception):
 
 
 class EngineByRule:
-    """Every answer is its prompt's length, and so a pass is made at once."""
+    """Every answer is its prompt's length, of a function too, and so a pass is made at once."""
 
     def __init__(self, _model: str, sampling: Sampling, *_: object) -> None:
         self._n = sampling.n
 
     def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
-        return [[Rollout(str(len(each.text)), 5, truncated=False)] * self._n for each in prompts]
+        return [[Rollout(_answer(each.text), 5, truncated=False)] * self._n for each in prompts]
+
+
+def _answer(prompt: str) -> str:
+    return f"def f(x):\n return {len(prompt)}" if prompt.endswith(".=") else str(len(prompt))
 
 
 def in_this_process(words: Sequence[str], _log: Path) -> None:

@@ -39,6 +39,7 @@ OTHER_THAN_DEFAULT = {
     "evaluate_first": True,
     "service": "http://reward:8000",
     "logprob_gap_limit": None,
+    "missing_limit": 0.75,
     "weight_digests": True,
     "engine": EngineLimits(max_num_seqs=256),
     "rollouts": KeepRollouts(keep="none"),
@@ -112,7 +113,9 @@ def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_
         else:
             with pytest.raises(RunError, match=name):
                 folder.claim(changed, {})
-    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "weight_digests", "engine", "rollouts"}
+    assert HookConfig.keys(Key.CHANGEABLE) == {
+        "service", "logprob_gap_limit", "missing_limit", "weight_digests", "engine", "rollouts",
+    }  # fmt: skip
 
 
 @pytest.fixture
@@ -245,7 +248,7 @@ def test_rows_of_a_hub_set_are_compared_by_what_is_read_of_them(made, monkeypatc
     folder, run, flags = made
     flags = {**flags, "data.prompt_dataset": "owner/set", "data.input_key": "problem"}
     rows = [{"problem": "1 + 1", "other": 1}]
-    monkeypatch.setattr("restrain_openrlhf.reference.prompts.load_dataset", lambda *_given, **_options: rows)
+    monkeypatch.setattr("restrain_openrlhf.data.sources.load_dataset", lambda *_given, **_options: rows)
     folder.claim(run, flags)
     rows[0]["other"] = 2
     folder.claim(run, flags)
@@ -257,7 +260,7 @@ def test_rows_of_a_hub_set_are_compared_by_what_is_read_of_them(made, monkeypatc
 def test_of_a_hub_set_what_the_kind_reads_is_compared_and_its_gold_in_evaluation_alone(monkeypatch):
     text, number = parse_kind({"name": "text"}), parse_kind({"name": "number"})
     rows = [{"problem": "1 + 1", "unit": "km", "aliases": ["two"]}]
-    monkeypatch.setattr("restrain_openrlhf.reference.prompts.load_dataset", lambda *_given, **_options: rows)
+    monkeypatch.setattr("restrain_openrlhf.data.sources.load_dataset", lambda *_given, **_options: rows)
 
     def changed(kind, name, **column):
         flags = {name: "owner/set", "data.input_key": "problem"}

@@ -305,7 +305,7 @@ def test_a_pass_with_many_missing_answers_ends_with_a_warning_and_what_was_not_r
     class Job:
         path = tmp_path / "ref.jsonl"
         shard, options, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1, out=path), everything
-        provenance = made
+        provenance, read = made, "prompts: 2 from column 'problem'"
 
         def sampling(self):
             return self

@@ -36,7 +36,7 @@ def refused(tmp_path, write_jsonl):
     [
         ([{"id": 1, "problem": "x"}, {"id": 1, "problem": "y"}], (), "1 id is there more than once: '1'"),
         ([{"id": 1, "problem": "x"}, {"id": 2, "problem": "x"}], (), "hold the same prompt"),
-        ([{"id": 1, "problem": ""}], (), "1 problem is empty, that of the id: '1'"),
+        ([{"id": 1, "problem": ""}], (), "line 1: its prompt is empty"),
         ([], (), "has no problems"),
         ([*GOOD, {"id": "long", "problem": "1+" * 20}], (), "(id 'long'): 40"),
         (GOOD, ("--set", "openrlhf.data.apply_chat_template=true"), "the model's tokenizer has no chat template"),

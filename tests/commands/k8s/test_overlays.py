@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.experiment import load_experiment
 from restrain_openrlhf.config import host_flags
+from restrain_openrlhf.config.documents import parse_yaml
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
 from restrain_openrlhf.config.nodes import NodeShape
 from restrain_openrlhf.config.shipped import KUBERNETES
@@ -42,7 +42,7 @@ BROKEN = [
     (rules_pods.own_service_accounts, "RayJob/train", f"{HEAD}/automountServiceAccountToken", True),
     (rules_pods.no_secret_in_sight, "RayJob/train", f"{HEAD}/containers/0/env", KEY),
     (rules_pods.mounts_resolve, "PersistentVolumeClaim/work", "/metadata/name", "other"),
-    (rules_jobs.steps_agree, "Job/data", f"{POD}/containers/0/args/2", "--out=/mnt/work/data/other.jsonl"),
+    (rules_jobs.steps_agree, "Job/data", f"{POD}/containers/0/args/3", "--out=/mnt/work/data/other.jsonl"),
     (rules_names.names_resolve, "Job/evaluation", f"{POD}/containers/0/args/1", "--benchmarks=minerva"),
     (rules_names.paths_are_mounted, "RayJob/train", "/spec/entrypoint", "restrain train /etc/restrain/other.yaml"),
     (rules_service.default_deny, "NetworkPolicy/data", "/spec/egress/0/to/0/ipBlock/except", ["169.254.0.0/16"]),
@@ -135,7 +135,7 @@ def test_what_an_overlay_runs_is_the_preset_that_it_names(folder, differs, job):
     pytest.importorskip("openrlhf", reason="needs OpenRLHF's own parser (make install)")
     text = (ROOT / "k8s" / folder.format(job=job)).read_text()
     assert f"made from {PRESETS[job]}.\n" in text
-    found, shape = yaml.safe_load(text), NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
+    found, shape = parse_yaml(text, folder), NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
     preset = load_experiment(ROOT / PRESETS[job], {}, shape).document
     flags = {*found["openrlhf"], *preset["openrlhf"]} - differs
     assert {key: found["openrlhf"].get(key) for key in flags} == {key: preset["openrlhf"].get(key) for key in flags}
