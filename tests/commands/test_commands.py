@@ -243,7 +243,7 @@ def test_a_run_of_a_study_that_fails_is_named_with_its_log(tmp_path):
     assert "1 of 1 runs failed" in message
     log = tmp_path / "o" / tmp_path.name / "a" / "seed-42.log"
     assert str(log) in message
-    assert "n_samples_per_prompt is 1: a vote needs a group" in log.read_text()
+    assert "vllm.num_engines is None. Set it to 1 or more" in log.read_text()
 
 
 def test_subset_reference_says_what_is_wrong(tmp_path):

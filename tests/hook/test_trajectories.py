@@ -359,7 +359,7 @@ def test_trees_and_entropies_are_refused_with_an_agent(agent, method):
 
     config = HookConfig(method=parse_settings(method), agent=agent())
     own = {"rollout.n_samples_per_prompt": 4, "algo.advantage.estimator": "group_norm", "algo.kl.use_loss": True}
-    flags = {**vars(parse([])), **own}
+    flags = {**vars(parse([])), "vllm.num_engines": 1, **own}
     with pytest.raises(ConfigError, match=r"which trajectories of your own agent do not support\. Choose a method"):
         refuse_settings(config, flags)
 

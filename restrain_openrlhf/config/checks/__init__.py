@@ -11,7 +11,7 @@ from restrain_openrlhf.method import build
 
 __all__ = ["CHECKS", "other_size", "refuse_settings", "refuse_unattended", "unfit_plan"]
 
-CHECKS: tuple[Check, ...] = (refused_by_release, *CONTRADICTIONS, *KEYS, *OUT_OF_BOUNDS, *LAYOUT, *INPUTS)
+CHECKS: tuple[Check, ...] = (refused_by_release, *OUT_OF_BOUNDS, *CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
 
 
 def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = None) -> None:
