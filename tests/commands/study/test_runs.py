@@ -83,7 +83,7 @@ def test_every_configuration_trains_with_every_seed_and_all_are_compared(configs
 
 
 def test_a_run_is_started_with_what_was_planned_for_it(configs, out):
-    items = ["openrlhf.actor.adam.lr=1e-4", 'openrlhf.data.input_template="Q: {}\\nA:"', "openrlhf.eval.steps=.inf"]
+    items = ["openrlhf.actor.adam.lr=1e-4", 'openrlhf.data.input_template="Q: {}\\nA:"', "openrlhf.eval.steps=3"]
     (planned,) = plan_study(configs[:1], 1, out, parse_overrides(items))
     done = study(configs[:1], out, *(word for item in items for word in ("--set", item)))
     assert done.returncode == 0, done.stderr
