@@ -116,7 +116,7 @@ def test_gold_is_joined_by_the_problem_where_the_run_had_a_template(tmp_path, go
 
 def test_bad_input_is_one_line(run, gold, write_jsonl, tmp_path):
     (tmp_path / "empty").mkdir()
-    wrong = write_jsonl("wrong.jsonl", [{"question": "1+1=", "answer": "2"}])
+    wrong = write_jsonl("wrong.jsonl", [{"q": "1+1=", "answer": "2"}])
     other = write_jsonl("other.jsonl", [{"problem": "7+7=", "answer": "14"}])
     assert "has no kept rollouts" in refused("analyze", tmp_path / "empty", "--gold", gold)
     assert "Missing option '--gold'" in refused("analyze", run)
