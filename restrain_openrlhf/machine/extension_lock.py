@@ -4,6 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from restrain_openrlhf.machine.cuda_toolkit import why_not_compiled
 from restrain_openrlhf.machine.host_methods import HostMethod
 from restrain_openrlhf.machine.patching import Replacement
 
@@ -46,8 +47,13 @@ EXTENSION_LOCK = (
 )
 
 
-def first_build() -> str:
-    """What a training waits for where DeepSpeed's Adam is not compiled yet, as words; empty where it is."""
+def first_build(has_gpus: bool) -> str:
+    """What a training waits for where DeepSpeed's Adam is not compiled yet, as words; empty where it is.
+
+    With GPUs and no nvcc nothing is compiled, because torch's Adam takes its place (machine/cuda.py).
+    """
+    if has_gpus and why_not_compiled() is not None:
+        return ""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
     root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cache)
     built = any(path.stat().st_size for path in root.glob("**/fused_adam/*.so"))

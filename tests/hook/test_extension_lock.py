@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from restrain_openrlhf.machine.extension_lock import ProcessLock
+from restrain_openrlhf.machine import extension_lock
+from restrain_openrlhf.machine.extension_lock import ProcessLock, first_build
 
 TAKE = "\n".join(
     [
@@ -84,3 +85,24 @@ def test_who_waited_for_a_build_that_was_killed_builds_itself(started, tmp_path)
         second.wait(1)
     first.kill()
     assert second.communicate()[0] == "builds\nloads True\n"
+
+
+@pytest.mark.parametrize(
+    ("has_gpus", "no_compiler", "built", "waits"),
+    [
+        (False, "there is no nvcc", None, True),
+        (False, "there is no nvcc", b"", True),
+        (False, "there is no nvcc", b"ELF", False),
+        (True, "there is no nvcc", None, False),
+        (True, None, None, True),
+        (True, None, b"ELF", False),
+    ],
+)
+def test_a_training_says_that_it_compiles_where_it_will(tmp_path, monkeypatch, has_gpus, no_compiler, built, waits):
+    """A build that was killed leaves an empty file; on GPUs without nvcc torch's own Adam is used."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setattr(extension_lock, "why_not_compiled", lambda: no_compiler)
+    if built is not None:
+        (tmp_path / "fused_adam").mkdir()
+        (tmp_path / "fused_adam" / "fused_adam.so").write_bytes(built)
+    assert bool(first_build(has_gpus)) is waits

@@ -56,7 +56,7 @@ def train(
         folder.claim(config, flags)
         if not folder.completed.exists():
             total = total_steps(config, prompts)
-            on_phase(f"starting Ray and vLLM{first_build()}")
+            on_phase(f"starting Ray and vLLM{first_build(detect().has_gpus)}")
             _train(config, words, lock, lambda row: on_step(row, total), should_stop)
     finally:
         os.close(lock)
