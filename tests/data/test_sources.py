@@ -69,7 +69,7 @@ def test_an_unreachable_hub_is_one_error(monkeypatch):
         ("a.csv", "problem;answer\nx;1\n".encode("utf-16-le"), "UTF-16 without its byte order mark"),
         ("a.jsonl", b'{"problem": "x", "problem": "y"}', "line 1: has the key 'problem' more than once"),
         ("a.jsonl", b'{"problem": "x", "row": {"a": 1, "a": 2}}', "line 1: has the key 'a' more than once"),
-        ("a.jsonl.gz", gzip.compress(b'{"problem": "x"}')[:-4], "is damaged"),
+        ("a.jsonl.gz", gzip.compress(b'{"problem": "x"}', mtime=0)[:-4], "is damaged"),
         ("a.txt", b'{"problem": "x"}\n', "line 1: looks like JSON"),
         ("a.parquet", b"not parquet", "is not a complete Parquet file"),
         ("a.xlsx", b"", r"is not a \.jsonl, \.json, \.csv, \.tsv, \.txt or \.parquet file"),
