@@ -1,7 +1,6 @@
 """`restrain premise`: what it prints, writes and warns of (at status 0), and what bad input gets."""
 
 import json
-import shutil
 
 import pytest
 
@@ -183,11 +182,18 @@ def test_real_rollouts_have_no_shortcut(shared):
 
 
 def test_the_premise_tasks_pass_is_warned_of_for_its_shortcut_alone(shared, tmp_path):
-    """Its answers are numbers and "?", which every extractor reads alike; the file is of an earlier one."""
+    """Its answers are numbers and "?", each a class of its own; the file is of an extractor without classes."""
     folder = shared / "examples" / "premise" / "data"
     if not (folder / "ref2.jsonl").is_file():
         pytest.skip("needs the premise task's pass beside the checkout, in ../shared/examples/premise/data")
-    shutil.copy(folder / "ref2.jsonl", tmp_path)
+    rows = [json.loads(line) for line in (folder / "ref2.jsonl").read_text().splitlines()]
+    keys = [tuple(dict.fromkeys(each for each in row["answers"] if each is not None)) for row in rows]
+    classes = [
+        [None if each is None else found.index(each) for each in row["answers"]]
+        for found, row in zip(keys, rows, strict=True)
+    ]
+    classed = [row | {"classes": c, "keys": k} for row, c, k in zip(rows, classes, keys, strict=True)]
+    (tmp_path / "ref2.jsonl").write_text("".join(json.dumps(row) + "\n" for row in classed))
     made = json.loads((folder / "ref2.jsonl.provenance.json").read_text()) | {"extractor_version": EXTRACTOR_VERSION}
     (tmp_path / "ref2.jsonl.provenance.json").write_text(json.dumps(made))
     (text,) = warnings(document("--reference", tmp_path / "ref2.jsonl"))
