@@ -43,7 +43,7 @@ def shown_calls(task: Task) -> list[Arguments]:
 
 
 def prose(task: Task) -> str:
-    """The sentences of the docstring, or of the whole prompt, without lines that look like examples or their outputs."""
+    """The sentences of the docstring or the whole prompt, without lines that look like examples or their outputs."""
     call = f"{task.entry.rpartition('.')[2]}("
     lines = (task.shown[0] or task.shown[-1]).splitlines()
     kept = (line for line in lines if call not in line and not _EXAMPLE.search(line))
