@@ -335,6 +335,31 @@ def test_inputs_keep_to_what_the_examples_have_in_common():
     assert all(0 < k <= len(rows) and all(1 <= each <= 19 for each in rows) for (rows, k), _ in made)
 
 
+@pytest.mark.parametrize(
+    ("docstring", "wanted"),
+    [
+        ("A number from 1 to 1000.\n    >>> f(19)\n    7777", "([1000], {})"),
+        ("Vowels.\n    >>> f('abcde')\n    2", "(['ABCDE'], {})"),
+        ("Whether x is whole.\n    >>> f(5)\n    >>> f(3.6)", "([5.0], {})"),
+        ("Negative numbers count.\n    >>> f([2, 1])", "-"),
+    ],
+)
+def test_inputs_that_a_reader_would_try(docstring, wanted):
+    """A stated bound, another case, a whole number as a float, and a sign; but no output of an example."""
+    row = {"problem": f'def f(x):\n    """{docstring}\n    """\n'}
+    made = inputs_for(read_task(row), 60)
+    assert any(wanted in text for text in made)
+    assert not any("7777" in text for text in made)
+
+
+def test_a_list_that_is_shown_only_empty_is_filled_by_type():
+    row = {"problem": 'def f(numbers: list):\n    """The sum.\n    >>> f([])\n    0\n    """\n'}
+    made = [eval(text)[0][0] for text in inputs_for(read_task(row), 30)]
+    assert made[0] == []
+    assert len(made) == 30
+    assert all(isinstance(each, int) for values in made for each in values)
+
+
 ANY_OUTCOME = st.sampled_from(["=a", "=b", "!raised", "!time"])
 
 

@@ -14,6 +14,7 @@ MOST, LONG = 50, 2000
 OPENING, CLOSING = "([{", ")]}"
 _PLAIN = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?|True|False|None")
 _ARROW = re.compile(r"\s{0,5}(?:=+>|-+>|➞|→|returns|should|==)")
+_EXAMPLE = re.compile(r"=+>|-+>|➞|→|==|>>>")
 _INPUT = re.compile(r"^\W{0,8}(?:sample |example )?inputs?\W{0,3}\d{0,3}\W{0,4}$", re.IGNORECASE)
 # A script's input may be on the line of its heading: `Input: 3 4`.
 _INPUT_LINE = re.compile(r"^\W{0,8}(?:sample |example )?inputs?\s?\d{0,3}\s?:\W{0,4}\s(?P<rest>.*\S)", re.IGNORECASE)
@@ -39,6 +40,14 @@ def shown_calls(task: Task) -> list[Arguments]:
     finders = (_calls, _loose_calls, _named_values, _input_lines, _before_arrows)
     found = (list(finder(text, task)) for finder in finders for text in task.shown if text)
     return _distinct(next((calls for calls in found if calls), []))
+
+
+def prose(task: Task) -> str:
+    """The sentences of the docstring or the whole prompt, without lines that look like examples or their outputs."""
+    call = f"{task.entry.rpartition('.')[2]}("
+    lines = (task.shown[0] or task.shown[-1]).splitlines()
+    kept = (line for line in lines if call not in line and not _EXAMPLE.search(line))
+    return "\n".join(line for line in kept if not _arguments(f"_({line.strip()})"))
 
 
 def unread_examples(task: Task) -> bool:

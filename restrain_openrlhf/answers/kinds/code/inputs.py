@@ -5,26 +5,29 @@ order.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
-from restrain_openrlhf.answers.kinds.code.examples import Arguments, shown_calls, shown_texts
+from restrain_openrlhf.answers.kinds.code.examples import Arguments, prose, shown_calls, shown_texts
 from restrain_openrlhf.answers.kinds.code.mutations import (
+    LARGE,
     Domain,
     Draws,
     domain_of,
     mutated,
     mutated_text,
+    numbers_in,
     obeying,
     rules_of,
 )
-from restrain_openrlhf.answers.kinds.code.task import Task
+from restrain_openrlhf.answers.kinds.code.task import Parameter, Task
 from restrain_openrlhf.answers.kinds.code.typed_values import value_for
 
 # The most characters of an input, and the number of tries for each input that is wanted.
 LONG, TRIES = 2000, 20
-# In one of so many calls, one argument is copied to another.
-COPIES = 5
+# In one of so many calls, two arguments are exchanged or made equal.
+EXCHANGES = 5
 
 Input = TypeVar("Input")
 
@@ -38,8 +41,12 @@ def inputs_for(task: Task, count: int) -> tuple[str, ...]:
         return _grown(texts, count, lambda known: mutated_text(draws.pick(known), draws), str) if texts else ("",)
     calls = shown_calls(task)
     if calls:
-        domains, rules = _domains(calls), rules_of(calls)
-        return _grown(calls, count, lambda known: obeying(rules, _like(draws.pick(known), domains, draws)), written)
+        domains, rules, empty = _domains(calls, prose(task)), rules_of(calls), _only_empty(calls, task)
+
+        def another(known: Sequence[Arguments]) -> Arguments:
+            return obeying(rules, _like(_filled(draws.pick(known), empty, draws), domains, draws))
+
+        return _grown(calls, count, another, written)
     return _grown([], count, lambda _: _call_by_types(task, draws), written) if task.parameters is not None else ()
 
 
@@ -60,7 +67,23 @@ def _grown(
     return tuple(texts)
 
 
-def _domains(calls: Sequence[Arguments]) -> dict[int | str, Domain]:
+def _only_empty(calls: Sequence[Arguments], task: Task) -> dict[int, Parameter]:
+    """The parameters, by place, of which the prompt shows nothing but an empty text or container."""
+    columns = zip(*(call.positional for call in calls), strict=False)
+    both = enumerate(zip(columns, task.parameters or (), strict=False))
+    return {place: parameter for place, (column, parameter) in both if all(each in ("", [], {}) for each in column)}
+
+
+def _filled(call: Arguments, empty: dict[int, Parameter], draws: Draws) -> Arguments:
+    """The call with values by type where it is empty in all shown calls."""
+    values = list(call.positional)
+    for place, parameter in empty.items():
+        made = (value_for(parameter, draws) for _ in range(TRIES))
+        values[place] = next((each for each in made if type(each) is type(values[place])), values[place])
+    return Arguments(tuple(values), call.named)
+
+
+def _domains(calls: Sequence[Arguments], said: str) -> dict[int | str, Domain]:
     """The domain of each parameter's values, by its place or name."""
     columns: dict[int | str, list[object]] = {}
     for call in calls:
@@ -68,25 +91,36 @@ def _domains(calls: Sequence[Arguments]) -> dict[int | str, Domain]:
         given.update(call.named)
         for place, value in given.items():
             columns.setdefault(place, []).append(value)
-    return {place: domain_of(values) for place, values in columns.items()}
+    return {place: domain_of(values, said) for place, values in columns.items()}
 
 
 def _like(call: Arguments, domains: dict[int | str, Domain], draws: Draws) -> Arguments:
     """The call with one or two arguments changed."""
     positional, named = list(call.positional), dict(call.named)
     places: list[int | str] = [*range(len(positional)), *named]
-    if len(positional) > 1 and not draws.below(COPIES):
+    if len(positional) > 1 and not draws.below(EXCHANGES):
         # Nearly equal arguments test the places where programs compare them.
         one, other = draws.shuffled(range(len(positional)))[:2]
         if type(positional[one]) is type(positional[other]):
-            positional[one] = positional[other]
-    for _ in range(1 + draws.below(2) if places else 0):
+            positional[one], positional[other] = positional[other], draws.pick((positional[one], positional[other]))
+    for _ in range(draws.pick((1, 1, 2)) if places else 0):
         match draws.pick(places):
             case int(place):
-                positional[place] = mutated(positional[place], domains[place], draws)
+                others = [*positional[:place], *positional[place + 1 :]]
+                positional[place] = mutated(positional[place], _beside(others, domains[place], draws), draws)
             case place:
                 named[place] = mutated(named[place], domains[place], draws)
     return Arguments(tuple(positional), named)
+
+
+def _beside(others: Sequence[object], domain: Domain, draws: Draws) -> Domain:
+    """The domain with a number of the other arguments, a sum and a product, as far as they are in its range."""
+    numbers = sorted({each for each in numbers_in(others) if abs(each) <= LARGE})
+    if not numbers:
+        return domain
+    one, other = draws.pick(numbers), draws.pick(numbers)
+    near = (each for each in (one, one + other, one * other) if domain.least <= each <= domain.greatest)
+    return replace(domain, stated=(*domain.stated, *near))
 
 
 def _call_by_types(task: Task, draws: Draws) -> Arguments:

@@ -1,7 +1,8 @@
 """Makes values that are a little different from the shown ones, but keep what those have in common.
 
-For example, a negative number or an empty list is made only if one is shown, letters are the same, sorted lists stay
-sorted, and lists of equal length stay equally long. On values that a prompt does not allow, right programs may differ.
+For example, a negative number or an empty list is made only if one is shown or the prompt speaks of it, sorted lists
+stay sorted, and lists of equal length stay equally long. On values that a prompt does not allow, right programs may
+differ. Numbers that the prompt states or other arguments have are tried too, because programs branch on them.
 Draws are the same for the same text, in every process and version of Python.
 """
 
@@ -9,16 +10,25 @@ import hashlib
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, TypeVar
 
 from restrain_openrlhf.answers.kinds.code.examples import Arguments
 
 Item = TypeVar("Item")
-# A rule needs so many calls, because one call may obey it by chance.
+# A rule needs so many calls, or one with a longer list, because one call may obey it by chance.
 ENOUGH = 2
+# In one of so many changes, a number becomes one that is stated.
+STATED = 3
+# Larger numbers are not computed with, because they may have no float.
+LARGE = 10**9
 _WORDS = re.compile(r"(\s+)")
+# Digits around a mark, as in 03-11-2000 or 1/5: a text with a form, of which only numbers are changed.
+_FORM = re.compile(r"\d[^\w\s]\d")
+_STATED = re.compile(r"(?<![\w.])-?\d{1,9}(?:\.\d{1,9})?(?!\w)")
+_LETTER = re.compile(r"""(?<!\w)['"`](\S)['"`](?!\w)""")
+_NEGATIVE = re.compile(r"(?<!non)(?<!non[- ])negative", re.IGNORECASE)
 
 
 class Draws:
@@ -43,10 +53,11 @@ class Draws:
 
 @dataclass(frozen=True)
 class Domain:
-    """What the shown values of a parameter have in common, at any depth.
+    """What the shown values of a parameter have in common, at any depth, and what the prompt's sentences say.
 
     `least` is the smallest number and `greatest` twice the largest and a little more, so that a slow but right program
-    does not run out of time. Then come the letters, the shortest text and list, and whether all lists are sorted.
+    does not run out of time. Then come the letters, the shortest text and list, whether all lists are sorted, whether
+    whole numbers stand beside others, and the numbers that are stated, which may be out of that range.
     """
 
     least: float = 0
@@ -55,21 +66,31 @@ class Domain:
     shortest_text: int = 0
     shortest_list: int = 0
     is_sorted: bool = False
+    is_mixed: bool = False
+    stated: tuple[float, ...] = ()
 
 
-def domain_of(values: Iterable[object]) -> Domain:
+def domain_of(values: Iterable[object], prose: str) -> Domain:
     parts = [part for value in values for part in _parts(value)]
-    numbers = [part for part in parts if isinstance(part, int | float) and not isinstance(part, bool)]
+    numbers = list(numbers_in(parts))
+    greatest, may_be_empty = 2 * max([*numbers, 0]) + 5, "empty" in prose.casefold()
     texts = [part for part in parts if isinstance(part, str)]
     rows = [part for part in parts if isinstance(part, list | tuple)]
     return Domain(
-        min([1, *numbers]) if numbers else 0,
-        2 * max([*numbers, 0]) + 5,
-        "".join(sorted(set("".join(texts)))) or "ab",
-        min(map(len, texts), default=0),
-        min(map(len, rows), default=0),
+        -greatest if _NEGATIVE.search(prose) else min([1, *numbers]) if numbers else 0,
+        greatest,
+        "".join(sorted({*"".join(texts), *_LETTER.findall(prose)})) or "ab",
+        0 if may_be_empty else min(map(len, texts), default=0),
+        0 if may_be_empty else min(map(len, rows), default=0),
         sum(len(row) > 1 for row in rows) > 1 and all(_is_sorted(row) for row in rows),
+        len({isinstance(each, int) for each in numbers}) > 1,
+        tuple(dict.fromkeys(float(each) if "." in each else int(each) for each in _STATED.findall(prose))),
     )
+
+
+def numbers_in(value: object) -> Iterator[float]:
+    """The numbers in a value, at any depth, without True and False."""
+    return (part for part in _parts(value) if isinstance(part, int | float) and not isinstance(part, bool))
 
 
 def _parts(value: object) -> Iterator[object]:
@@ -110,9 +131,14 @@ def mutated(value: Any, domain: Domain, draws: Draws) -> Any:
 
 
 def _number(value: float, domain: Domain, draws: Draws) -> float:
+    stated = [each for each in domain.stated if isinstance(each, int) or isinstance(value, float)]
+    if stated and not draws.below(STATED):
+        return type(value)(draws.pick(stated))
+    if domain.is_mixed and abs(value) <= LARGE and not draws.below(STATED):
+        return float(int(value))
     if isinstance(value, int):
-        near = (value + 1, value - 1, value * 2, value + 2 + draws.below(8), value // 2, value + 3)
-        return int(min(max(draws.pick(near), domain.least), domain.greatest))
+        near = (value + 1, value - 1, value * 2, value + 2 + draws.below(8), value // 2, value + 3, 0, -value)
+        return draws.pick([int(each) for each in near if domain.least <= each <= domain.greatest] or [value])
     steps = (value + 1, value * 2, value - 0.5, value / 2, value + 0.25)
     return float(round(min(max(draws.pick(steps), domain.least), domain.greatest), 3))
 
@@ -121,14 +147,23 @@ def _text(text: str, domain: Domain, draws: Draws) -> str:
     letter = draws.pick(domain.letters)
     if not text:
         return letter
+    if _FORM.search(text):
+        run = draws.pick(list(re.finditer(r"\d{1,18}", text)))
+        whole = replace(domain, least=0, greatest=10 ** len(run[0]) - 1, is_mixed=False)
+        number = abs(int(_number(int(run[0]), whole, draws)))
+        return f"{text[: run.start()]}{str(number).zfill(len(run[0]))}{text[run.end() :]}"
     at = draws.below(len(text))
     changed = (
+        text[:at],
         text[:at] + text[at + 1 :],
         text[:at] + text[at] + text[at:],
         text[::-1],
         text + text[:at],
         text[:at] + letter + text[at + 1 :],
         text[:at] + letter + text[at:],
+        text[:at] + " " * (1 + draws.below(3)) + text[at:],
+        text[:at] + text[at:].swapcase(),
+        text.swapcase(),
         "".join(draws.shuffled(_WORDS.split(text))),
     )
     new = draws.pick(changed)
@@ -146,6 +181,8 @@ def _row(items: list[Any], domain: Domain, draws: Draws) -> list[Any]:
         [*items[:at], items[at], *items[at:]],
         draws.shuffled(items),
         [*items, other],
+        items[:at],
+        items[: at + 1],
     )
     new = draws.pick(changed)
     if domain.is_sorted and _is_sorted(items):
@@ -196,7 +233,8 @@ def rules_of(calls: Sequence[Arguments]) -> Rules:
     """The rules that all calls obey."""
     rows = [call.positional for call in calls]
     width = min(map(len, rows), default=0)
-    pairs = list(permutations(range(width), 2)) if len(rows) >= ENOUGH else []
+    longest = max((len(each) for row in rows for each in row if isinstance(each, list)), default=0)
+    pairs = list(permutations(range(width), 2)) if max(len(rows), longest - 1) >= ENOUGH else []
     lists = [pair for pair in pairs if all(_are_equally_long(row[pair[0]], row[pair[1]]) for row in rows)]
     numbers = [pair for pair in pairs if all(_is_at_most_the_length(row[pair[0]], row[pair[1]]) for row in rows)]
     return Rules(tuple(sorted({place for pair in lists for place in pair})), tuple(numbers))
