@@ -105,8 +105,8 @@ def test_what_needs_no_gradient_or_has_another_type_or_temperature_is_left_to_th
 @pytest.mark.parametrize(("temperature", "hosts", "expected"), [(1.0, 16, 6), (0.7, 16, 10)])
 def test_bytes_a_logit_at_the_peak_of_the_backward_pass(temperature, hosts, expected):
     """By torch's profiler, which counts every allocation; the estimate of memory has these numbers."""
-    assert peak(host, temperature) == pytest.approx(hosts, abs=0.1)
-    assert peak(ours, temperature) == pytest.approx(expected, abs=0.1)
+    assert bytes_of_another_logit(host, temperature) == pytest.approx(hosts, abs=0.1)
+    assert bytes_of_another_logit(ours, temperature) == pytest.approx(expected, abs=0.1)
 
 
 def test_bytes_a_logit_with_the_entropy_in_the_loss():
@@ -130,11 +130,21 @@ def peaks_with_the_entropy():
         with logits_read_again(True):
             return ours(logits, labels) - 0.3 * compiled(logits)
 
-    return [peak(trained, temperature) for temperature in (1.0, 0.7)]
+    return [peak(trained, temperature) / (2 * 4096 * 1024) for temperature in (1.0, 0.7)]
+
+
+def bytes_of_another_logit(function, temperature, small=1024, large=3072):
+    """The peak's growth with the vocabulary.
+
+    Beside the logits, the gradient of the weight needs packed blocks of its operands, which grow with the tokens alone:
+    with AMX, oneDNN's are 0.9 MB here.
+    """
+    growth = peak(function, temperature, vocabulary=large) - peak(function, temperature, vocabulary=small)
+    return growth / (2 * 4096 * (large - small))
 
 
 def peak(function, temperature, prompts=2, tokens=4096, vocabulary=1024, hidden=4):
-    """Bytes over the number of logits, from the bf16 output of the last layer to the gradient of its weight."""
+    """Bytes, from the bf16 output of the last layer to the gradient of its weight."""
     last_layer = torch.randn(vocabulary, hidden).bfloat16().requires_grad_()
     given = torch.randn(prompts, tokens, hidden).bfloat16()
     labels = torch.randint(0, vocabulary, (prompts, tokens))
@@ -150,7 +160,7 @@ def peak(function, temperature, prompts=2, tokens=4096, vocabulary=1024, hidden=
     held = [0]
     for _, change in changes:
         held.append(held[-1] + change)
-    return max(held) / (prompts * tokens * vocabulary)
+    return max(held)
 
 
 @pytest.fixture
