@@ -142,8 +142,8 @@ def _results(
 ) -> dict[str, Result]:
     """The results by set. A process of `restrain eval` for each kind of answer draws and grades the responses."""
     flags, out = plan.config.openrlhf, job.out / "evaluation" / f"{policy.name.replace(' ', '-')}-{protocol}"
-    for kind in dict.fromkeys(kind_word(each.kind) for each in sets.values()):
-        alike = {name: each.path for name, each in sets.items() if kind_word(each.kind) == kind}
+    for kind in {kind_word(each.kind): each.kind for each in sets.values()}.values():
+        alike = {name: each.path for name, each in sets.items() if each.kind == kind}
         request = Request(
             model=policy.model,
             out=out,
@@ -162,7 +162,7 @@ def _results(
 
 def _is_finished(request: Request, sets: Mapping[str, Path]) -> bool:
     """Whether these sets have already been evaluated as requested, so that no process has to be started."""
-    loaded = [load_benchmark(f"{name}={path}", None, request.kind()) for name, path in sets.items()]
+    loaded = [load_benchmark(f"{name}={path}", None, request.answers) for name, path in sets.items()]
     passes = [(each.path.parent, each.provenance) for each in prepare(request, loaded).passes]
     return all(BenchmarkFolder(folder).is_finished(provenance) for folder, provenance in passes)
 

@@ -4,9 +4,9 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, isclass, signature
 from pathlib import Path
-from typing import Annotated, Any, NewType, TypeVar
+from typing import Annotated, Any, NewType, TypeVar, get_args
 
 import typer
 from pydantic import BaseModel
@@ -138,18 +138,25 @@ def with_options(
     return as_command
 
 
+def _asked(field: FieldInfo) -> Any:
+    """The type in which a field is typed: a kind or an agent is a word, which the model reads."""
+    kinds = get_args(field.annotation) or (field.annotation,)
+    return str | None if any(isclass(kind) and issubclass(kind, BaseModel) for kind in kinds) else field.annotation
+
+
 def _parameter(more: Mapping[str, Any], name: str, field: FieldInfo) -> Parameter:
     return Parameter(
         name,
         Parameter.KEYWORD_ONLY,
         default=Parameter.empty if field.is_required() else field.default,
-        annotation=Annotated[field.annotation, _option(field, more)],
+        annotation=Annotated[_asked(field), _option(field, more)],
     )
 
 
 def _optional(more: Mapping[str, Any], default_text: str, name: str, field: FieldInfo) -> Parameter:
-    shown = None if field.is_required() or field.default is None else default_text.format(field.default)
-    kind: Any = field.annotation
+    default = field.default.name if isinstance(field.default, AnswerKind) else field.default
+    shown = None if field.is_required() or default is None else default_text.format(default)
+    kind: Any = _asked(field)
     option = _option(field, {**more, "show_default": shown or False})
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 

@@ -62,8 +62,8 @@ def show(
 ) -> None:
     """Print the whole method and the exact OpenRLHF command, or, with --memory, its GPU memory. Starts nothing."""
     from restrain_openrlhf.config.checks import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.config.host_flags import flags_of, host_flags, is_installed, to_arguments  # noqa: PLC0415
-    from restrain_openrlhf.config.this_machine import on_this_machine, why_unsupported  # noqa: PLC0415
+    from restrain_openrlhf.config.host_flags import is_installed  # noqa: PLC0415
+    from restrain_openrlhf.config.this_machine import HostRun, why_unsupported  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.machine.host_releases import check_version  # noqa: PLC0415
 
@@ -72,14 +72,13 @@ def show(
     resolved = load_run_config(config, parse_overrides(overrides or []))
     if is_installed():
         check_version()
-    here, device = on_this_machine(resolved), detect().host_flags
-    flags = flags_of(here, device)
-    refuse_settings(resolved, flags)
+    run = HostRun.of(resolved)
+    refuse_settings(resolved, run.flags)
     if memory:
-        typer.echo(_memory(flags, gpu_memory, model_config))
+        typer.echo(_memory(run.flags, gpu_memory, model_config))
     else:
-        _print_command(resolved, to_arguments({**device, **host_flags(here)}))
-    if reason := why_unsupported(detect(), flags):
+        _print_command(resolved, run.words())
+    if reason := why_unsupported(detect(), run.flags):
         typer.echo(f"This machine cannot run it: {reason}", err=True)
 
 

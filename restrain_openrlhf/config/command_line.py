@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, PlainSerializer, ValidationError
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
 from restrain_openrlhf.config.blocks import Agent
@@ -77,6 +78,19 @@ def kind_word(kind: AnswerKind) -> str:
     """The word that `choose_kind` reads: the name, with the settings that differ from the defaults."""
     changed = kind.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
     return _as_yaml({"name": kind.name, **changed}) if changed else kind.name
+
+
+# Fields of options that a command gets as a word: they hold what the word says, and are written as that word again.
+KindOption = Annotated[
+    AnswerKind,
+    BeforeValidator(lambda given: choose_kind(given) if isinstance(given, str) else given),
+    PlainSerializer(kind_word),
+]
+AgentOption = Annotated[
+    Agent,
+    BeforeValidator(lambda given: choose_agent(given) if isinstance(given, str) else given),
+    PlainSerializer(lambda agent: agent.word()),
+]
 
 
 def override_words(overrides: Mapping[str, object]) -> list[str]:

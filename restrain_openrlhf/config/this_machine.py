@@ -1,11 +1,13 @@
-"""Adapts a configuration to this machine (packing, shared GPUs, engines), and refuses what this machine cannot run."""
+"""A configuration as it runs on this machine (packing, shared GPUs, engines), and what this machine cannot run."""
 
+from dataclasses import dataclass
 from os import environ
+from typing import Self
 
 from restrain_openrlhf.config.blocks import EngineLimits
 from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn
-from restrain_openrlhf.config.host_flags import Flags, flags_of
+from restrain_openrlhf.config.host_flags import Flags, flags_of, host_flags, to_arguments
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.device import Device
@@ -27,6 +29,33 @@ LEAST_ROLLOUTS = 128
 MOST_ROLLOUTS = 512
 # vLLM's default for offline sampling (engine/arg_utils.py, get_batch_defaults). 2,048 would slow the prefill down.
 BATCHED_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class HostRun:
+    """A run as OpenRLHF is given it on this machine. What a command needs of it is taken from here.
+
+    `config` is adapted to this machine. `stated` has the flags that the run sets, and `flags` the values of all flags,
+    with those of the device.
+    """
+
+    config: RunConfig
+    stated: Flags
+    flags: Flags
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Self:
+        """Raises ConfigError for a flag that OpenRLHF does not have, and for a value of another type."""
+        here = on_this_machine(config)
+        return cls(here, host_flags(here), flags_of(here, detect().host_flags))
+
+    def words(self) -> list[str]:
+        """The words of OpenRLHF's command line."""
+        return to_arguments({**detect().host_flags, **self.stated})
+
+    def refuse(self) -> None:
+        """Raises ConfigError for a run that cannot be, here or anywhere (`refuse_here`)."""
+        refuse_here(self.config, self.flags)
 
 
 def refuse_here(config: HookConfig, flags: Flags) -> None:

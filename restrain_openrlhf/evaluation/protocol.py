@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from restrain_openrlhf.answers import AnswerKind
-from restrain_openrlhf.config.command_line import ANSWERS, choose_kind
+from restrain_openrlhf.config.command_line import ANSWERS, KindOption
 from restrain_openrlhf.data.prompt_reader import TextOrChat, reworded
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reference.prompts import in_chat_template
@@ -63,7 +62,9 @@ class Request(BaseModel, frozen=True):
     )
     seed: int = Field(42, ge=0, lt=2**32, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
-    answers: str | None = Field(None, description=f"{ANSWERS} Default: the benchmark's own; a file's are mathematical.")
+    answers: KindOption | None = Field(
+        None, description=f"{ANSWERS} Default: the benchmark's own; a file's are mathematical."
+    )
     column: str | None = Field(
         None, description="Column of the prompts in files of your own. Default: the only one with a known name."
     )
@@ -82,10 +83,6 @@ class Request(BaseModel, frozen=True):
             )
         length = self.max_new_tokens or known.max_new_tokens
         return replace(known, n=self.n or known.n, max_new_tokens=length, seed=self.seed)
-
-    def kind(self) -> AnswerKind | None:
-        """The kind of answer that was asked for. Raises ConfigError if there is no such kind."""
-        return None if self.answers is None else choose_kind(self.answers)
 
     def words(self) -> list[str]:
         """The command line of this request, for a process that takes all visible GPUs."""

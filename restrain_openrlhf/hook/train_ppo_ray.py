@@ -11,12 +11,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import ray
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, parse, to_arguments
+from restrain_openrlhf.config.host_flags import ENTRY_POINT, Flags, agent_path, parse, to_arguments
 from restrain_openrlhf.config.this_machine import with_limits
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import ConfigError, RestrainError
@@ -69,7 +68,7 @@ def split_words(words: Sequence[str]) -> tuple[OurWords, list[str]]:
     return OurWords(Path(ours.config), ours.is_checked), host_words
 
 
-def run(config: HookConfig, flags: dict[str, Any], device: Device, host_words: Sequence[str]) -> None:
+def run(config: HookConfig, flags: Flags, device: Device, host_words: Sequence[str]) -> None:
     """Start Ray with the hook in every worker, and run the host's program; `flags` are those of `host_words`.
 
     Everything must have been checked (hook/launch/preflight.py: check_run).
@@ -86,7 +85,7 @@ def run(config: HookConfig, flags: dict[str, Any], device: Device, host_words: S
     runpy.run_module(ENTRY_POINT, run_name="__main__", alter_sys=True)
 
 
-def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[str]:
+def missing_words(host_words: Sequence[str], flags: Flags) -> list[str]:
     """The words for flags that the command line sets neither by their name nor by the beginning of it."""
     given = tuple(word.split("=", 1)[0] for word in host_words if word.startswith("--") and len(word) > len("--"))
     is_given = {name: any(f"--{name}".startswith(word) for word in given) for name in flags}

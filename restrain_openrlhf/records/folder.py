@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.config.documents import dump_yaml
+from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import Key, RunConfig
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import DataError, RunError
@@ -93,7 +94,7 @@ class RunFolder:
         block = self.record().get("answers")
         return parse_kind(block) if block else MATHEMATICS
 
-    def claim(self, config: RunConfig, flags: dict[str, object]) -> None:
+    def claim(self, config: RunConfig, flags: Flags) -> None:
         """Make the folder this run's; a completed run is not changed. Raises what `refuse_another` raises."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.refuse_another(config, flags)
@@ -103,7 +104,7 @@ class RunFolder:
         write_whole(self.resolved, json.dumps(resolved, indent=2) + "\n")
         write_whole(self.hook_config, dump_yaml(config.written()))
 
-    def refuse_another(self, config: RunConfig, flags: dict[str, object]) -> None:
+    def refuse_another(self, config: RunConfig, flags: Flags) -> None:
         """Raises RunError if the folder holds a run with another configuration or other inputs."""
         if not self.resolved.exists():
             return
@@ -145,12 +146,12 @@ class RunFolder:
             ) from None
 
 
-def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:
+def _resolved(config: RunConfig, flags: Flags) -> dict[str, Any]:
     resolved: dict[str, Any] = json.loads(json.dumps({**config.written(), "openrlhf": flags}, default=str))
     return resolved
 
 
-def _contents(config: RunConfig, flags: dict[str, object]) -> dict[str, Content]:
+def _contents(config: RunConfig, flags: Flags) -> dict[str, Content]:
     return contents(flags, config.answers, config.reference, config.agent)
 
 

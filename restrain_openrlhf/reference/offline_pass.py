@@ -10,10 +10,9 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
-from restrain_openrlhf.config.blocks import Agent
-from restrain_openrlhf.config.command_line import ANSWERS, choose_agent, choose_kind, kind_word
+from restrain_openrlhf.config.command_line import ANSWERS, AgentOption, KindOption
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
-from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.host_flags import Flags, flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.prompt_reader import PromptReader
@@ -77,8 +76,8 @@ class ModelAndPrompts(BaseModel):
 class OfflineOptions(Sampling, ModelAndPrompts):
     """The options of `restrain reference`. An alias is the OpenRLHF flag of the same meaning."""
 
-    answers: str = Field("math", description=ANSWERS)
-    agent: str | None = Field(
+    answers: KindOption = Field(MATHEMATICS, description=ANSWERS)
+    agent: AgentOption | None = Field(
         None,
         description=(
             "Your own agent's file, or a block such as '{path: agent.py, turns: all}'. That agent then draws the "
@@ -112,7 +111,8 @@ class OfflineOptions(Sampling, ModelAndPrompts):
         said = self.model_fields_set - {
             name for name in UNNAMED_AT_DEFAULT if getattr(self, name) == fields[name].default
         }
-        given = {name.replace("_", "-"): value for name, value in self if name in said and value is not None}
+        written = self.model_dump(include=said, exclude_none=True)
+        given = {name.replace("_", "-"): value for name, value in written.items()}
         valued = [f"--{word}={value}" for word, value in given.items() if not isinstance(value, bool)]
         switches = ((word, value) for word, value in given.items() if isinstance(value, bool))
         return [*valued, *(f"--{'' if value else 'no-'}{word}" for word, value in switches)]
@@ -128,7 +128,6 @@ class OfflinePass:
     provenance: ReferenceProvenance
     tokenizer: object
     read: str
-    agent: Agent | None = None
 
     @classmethod
     def prepare(cls, options: OfflineOptions, source: PromptSource, shard: Shard) -> Self:
@@ -137,8 +136,7 @@ class OfflinePass:
         Raises ConfigError for a model that does not exist, DataError for bad prompts and prompts that are too long.
         """
         lines_file(options.out)
-        kind, fingerprint = choose_kind(options.answers), model_fingerprint(options.model)
-        agent = None if options.agent is None else choose_agent(options.agent)
+        kind, agent, fingerprint = options.answers, options.agent, model_fingerprint(options.model)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
@@ -158,7 +156,7 @@ class OfflinePass:
             agent=None if agent is None else agent.identity,
             **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
-        return cls(options, shard, prompts, provenance, tokenizer, reader.summary(), agent)
+        return cls(options, shard, prompts, provenance, tokenizer, reader.summary())
 
     @property
     def path(self) -> Path:
@@ -222,7 +220,7 @@ def offline_pass(config: RunConfig, shard: Shard = WHOLE, **given: Any) -> Offli
     return OfflinePass.prepare(_options(config, flags, **given), prompt_source(flags), shard)
 
 
-def _options(config: RunConfig, flags: dict[str, Any], **given: Any) -> OfflineOptions:
+def _options(config: RunConfig, flags: Flags, **given: Any) -> OfflineOptions:
     for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
         if not flags[name]:
             raise ConfigError(
@@ -234,7 +232,7 @@ def _options(config: RunConfig, flags: dict[str, Any], **given: Any) -> OfflineO
 def own_options(config: RunConfig) -> dict[str, Any]:
     """The options that a configuration's own keys set; None if they do not."""
     return {
-        "answers": None if config.answers == MATHEMATICS else kind_word(config.answers),
-        "agent": None if config.agent is None else config.agent.word(),
+        "answers": None if config.answers == MATHEMATICS else config.answers,
+        "agent": config.agent,
         **config.engine.options(),
     }

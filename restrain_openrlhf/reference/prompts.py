@@ -9,6 +9,7 @@ from typing import Any
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template
+from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, text_of
 from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of
@@ -45,7 +46,7 @@ class PromptSource:
         return PromptReader("data.input_key", named, is_default=named == "problem")
 
 
-def prompt_source(flags: dict[str, Any]) -> PromptSource:
+def prompt_source(flags: Flags) -> PromptSource:
     """The source that the host's `data.*` flags name.
 
     Raises ConfigError if they name no training file, or several.

@@ -14,6 +14,7 @@ detect().install()
 
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer  # noqa: E402
 
+from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig  # noqa: E402
 from restrain_openrlhf.hook.install import worker  # noqa: E402
 from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
@@ -125,4 +126,5 @@ def test_the_learning_rate_is_planned_for_the_steps_that_are_taken(fit, steps, p
 @pytest.mark.parametrize(("steps", "total"), [(None, 6), (2, 2), (7, 6)])
 def test_the_progress_bar_ends_where_the_run_does(tmp_path, steps, total):
     flags = {"rollout.batch_size": 8, "train.num_episodes": 3}
-    assert total_steps(RunConfig(run_dir=tmp_path, method=TTRL, steps=steps, openrlhf=flags), prompts=12) == total
+    config = RunConfig(run_dir=tmp_path, method=TTRL, steps=steps, openrlhf=flags)
+    assert total_steps(HostRun.of(config), prompts=12) == total

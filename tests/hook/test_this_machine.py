@@ -76,7 +76,7 @@ def test_training_is_started_with_it(machine, tmp_path, monkeypatch):
     from restrain_openrlhf.hook.launch import train
 
     asked = []
-    monkeypatch.setattr(train, "check_run", lambda _config, flags, _on_read: asked.append(flags))
+    monkeypatch.setattr(train, "check_run", lambda _config, flags, _on_read: asked.append(flags) or 8)
     monkeypatch.setattr(train.RunFolder, "lock", stop)
     for gpus in (1, 3):
         machine(gpus)

@@ -28,7 +28,7 @@ def evaluate(request: Request) -> None:
     part = Shard(*parse_shard(request.shard))
     request.chosen_protocol()
     words = _words(request.benchmarks)
-    loaded = [load_benchmark(word, request.benchmark_dir, request.kind(), request.column) for word in words]
+    loaded = [load_benchmark(word, request.benchmark_dir, request.answers, request.column) for word in words]
     for entry in loaded:
         for note in filter(None, (entry.read and f"{entry.name}, {entry.read}", entry.warning)):
             console.print(f"note: {note}")

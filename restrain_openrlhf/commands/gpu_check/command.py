@@ -9,6 +9,7 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 
@@ -67,7 +68,7 @@ def gpu_check(
 def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
     """The configuration, checked to be startable here except for its reference file. Raises a RestrainError."""
     from restrain_openrlhf.hook.launch.preflight import RunInputs  # noqa: PLC0415
-    from restrain_openrlhf.hook.launch.train import check_flags, flags_here  # noqa: PLC0415
+    from restrain_openrlhf.hook.launch.train import check_flags  # noqa: PLC0415
 
     if path is None:
         if overrides:
@@ -77,7 +78,7 @@ def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
         return None
     config = load_run_config(path, parse_overrides(overrides))
     check_flags(config)
-    RunInputs.of(config, flags_here(config)).load()
+    RunInputs.of(config, HostRun.of(config).flags).load()
     return config
 
 

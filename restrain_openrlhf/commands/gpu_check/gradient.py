@@ -24,10 +24,10 @@ from restrain_openrlhf.commands.gpu_check.children import measured
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged, skipped
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import Flags, to_arguments
+from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.hook.install.instrument import unpatched
-from restrain_openrlhf.hook.launch.train import flags_here
 from restrain_openrlhf.machine import flash_attention
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method import build, parse_settings
@@ -115,7 +115,7 @@ FLASH, TORCHS = (
 def check_gradient(out: Path, config: RunConfig | None = None) -> list[CheckOutcome]:
     """Measure all cases in one process, including flash-attn's if it is installed, and that of CONFIG."""
     missing = [each.reason for each in detect().unsupported if each.value == "flash_attention_2"]
-    flags = {} if config is None else flags_here(config)
+    flags = {} if config is None else HostRun.of(config).flags
     # With stage 0 there is no optimizer of DeepSpeed from which the gradient could be read.
     own = (sum_of(flags),) if flags.get("ds.zero_stage") else ()
     cases = (*CASES, *TORCHS, *(() if missing else FLASH), *own)

@@ -15,12 +15,10 @@ from typing import Any, cast
 from restrain_openrlhf.commands.gpu_check import host_step
 from restrain_openrlhf.commands.gpu_check.children import measured
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, skipped
-from restrain_openrlhf.config.host_flags import host_flags, to_arguments
 from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
-from restrain_openrlhf.config.this_machine import on_this_machine, visible_memory
+from restrain_openrlhf.config.this_machine import HostRun, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
-from restrain_openrlhf.hook.launch.train import flags_here
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
@@ -77,7 +75,7 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
         return [skipped(name, "no CONFIG was given")]
     if not device.has_gpus:
         return [skipped(name, "it is a GPU's memory that is measured")]
-    words = to_arguments({**device.host_flags, **host_flags(on_this_machine(config))})
+    words = HostRun.of(config).words()
     logs = {layers: out / "memory" / f"layers-{layers}.log" for layers in LAYERS}
     few, more = (TrainingStep(**measured(__name__, [layers, *words], log)[0]) for layers, log in logs.items())
     whole = extrapolate(few, more)
@@ -97,7 +95,7 @@ def report_peak(whole: TrainingStep) -> CheckOutcome:
 def check_estimate(whole: TrainingStep, config: RunConfig) -> CheckOutcome:
     """Compare the measurement with the estimate. Skipped where `restrain show --memory` has none."""
     try:
-        alone, layout = estimated_bytes(flags_here(config))
+        alone, layout = estimated_bytes(HostRun.of(config).flags)
     except NoEstimateError as error:
         return skipped("memory estimate", f"`restrain show --memory` has none: {error}")
     return judge_estimate(whole, alone, layout, visible_memory())
@@ -122,7 +120,7 @@ def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int 
 
 def check_host_memory(config: RunConfig, here: int) -> CheckOutcome:
     """Failed where a node of CONFIG's layout needs more main memory, by estimate, than this machine has."""
-    name, flags = "host memory", flags_here(config)
+    name, flags = "host memory", HostRun.of(config).flags
     try:
         lines = estimate(flags, shape_of(str(flags["actor.model_name_or_path"]))).host
     except NoEstimateError as error:

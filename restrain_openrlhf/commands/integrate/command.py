@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.commands.integrate.changes import CommandReview, config_named, diff, own_agent
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers
-from restrain_openrlhf.config.command_line import kind_word, parse_overrides
+from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.host_flags import RECORD
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
@@ -145,10 +146,10 @@ def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) ->
     if not verdict.flags["rollout.max_new_tokens"] and "rollout.max_new_tokens" not in verdict.unknown:
         yield "rollout.max_new_tokens is not set, and these rollouts are drawn as training's. Set it, and ask again."
         return
-    out, answers = ours.reference or NEW_REFERENCE, _kind(ours)
-    agent = None if ours.agent is None else ours.agent.word()
+    out, answers = ours.reference or NEW_REFERENCE, None if ours.answers == MATHEMATICS else ours.answers
+    given = {"out": out, "n": ours.reference_n, "answers": answers, "agent": ours.agent}
     try:
-        options = OfflineOptions.from_flags(verdict.flags, out=out, n=ours.reference_n, answers=answers, agent=agent)
+        options = OfflineOptions.from_flags(verdict.flags, **given)
     except ConfigError as error:
         yield str(error)
     else:
@@ -163,18 +164,13 @@ def _quoted_words(options: OfflineOptions, unknown: Mapping[str, str]) -> list[s
     return [*(f'{option}="{value}"' for option, value in filled.items()), *known]
 
 
-def _kind(ours: HookConfig) -> str | None:
-    changed = kind_word(ours.answers)
-    return None if changed == "math" else changed
-
-
 def _file(ours: HookConfig, agent: str | None) -> str:
     """The text of our new file, without settings that are at their defaults."""
     settings = {"name": ours.method.name, **ours.method.model_dump(mode="json", exclude_defaults=True)}
     reference = {} if ours.reference is None else {"reference": str(ours.reference)}
     kind = (
         {}
-        if _kind(ours) is None
+        if ours.answers == MATHEMATICS
         else {"answers": {"name": ours.answers.name, **ours.answers.model_dump(mode="json", exclude_defaults=True)}}
     )
     agents = {} if agent is None else {"agent": agent}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from restrain_openrlhf.config.blocks import EngineLimits
 from restrain_openrlhf.config.documents import dump_yaml
+from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.nodes import LONGEST_PREFIX, Layout, NodeShape, flags_on_nodes, plan, run_name
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
@@ -73,7 +74,7 @@ class Experiment:
     name: str
     job: Literal["train", "test-time"]
     document: dict[str, Any]
-    flags: dict[str, Any]
+    flags: Flags
     layout: Layout
     shards: int
     offline: SharedPass | None
@@ -128,7 +129,7 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape, 
     )
 
 
-def _offline(config: RunConfig, flags: dict[str, Any], shards: int) -> SharedPass | None:
+def _offline(config: RunConfig, flags: Flags, shards: int) -> SharedPass | None:
     """The pass to be drawn. None if the method reads none, and if the file is on a volume already."""
     if config.read_reference is None or config.read_reference.is_relative_to("/mnt"):
         return None

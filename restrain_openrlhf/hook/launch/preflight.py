@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
+from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 CHECKED = "--restrain.checked"
 
 
-def check_run(config: HookConfig, flags: dict[str, Any], on_read: Callable[[str], None] = print) -> int:
+def check_run(config: HookConfig, flags: Flags, on_read: Callable[[str], None] = print) -> int:
     """Check a run, and return how many prompts of the training file the method trains on in an episode.
 
     `on_read` gets a line that says what was read as prompts. Raises a RestrainError for wrong flags, an impossible
@@ -62,14 +63,14 @@ class RunInputs:
     """
 
     config: HookConfig
-    flags: dict[str, Any]
+    flags: Flags
     method: Method
     source: PromptSource
     service: "ScoreService | None"
     reader: PromptReader
 
     @classmethod
-    def of(cls, config: HookConfig, flags: dict[str, Any]) -> Self:
+    def of(cls, config: HookConfig, flags: Flags) -> Self:
         """The inputs that the settings name.
 
         Raises ConfigError for several data sets or a wrong token, DataError where rollouts could not be kept.
@@ -139,7 +140,7 @@ class RunInputs:
         return LoadedPrompts(fingerprint, template_identity(self.source, tokenizer), prompts)
 
 
-def _needed_reference(config: HookConfig, flags: dict[str, Any], method: Method) -> NeededReference:
+def _needed_reference(config: HookConfig, flags: Flags, method: Method) -> NeededReference:
     """How the reference must have been drawn; only by which agent if the method does not read its votes."""
     if not method.needs_reference:
         return NeededReference(agent=config.agent_identity)

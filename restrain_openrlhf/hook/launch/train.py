@@ -5,11 +5,9 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
-from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
-from restrain_openrlhf.config.this_machine import on_this_machine, refuse_here
+from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
@@ -47,38 +45,23 @@ def train(
     """
     folder = RunFolder(config.run_dir)
     check_version()
-    config = on_this_machine(config)
-    flags = host_flags(config)
-    words = to_arguments(flags)
-    prompts = check_run(config, flags_of(config, detect().host_flags), on_read)
+    run = HostRun.of(config)
+    total = total_steps(run, check_run(run.config, run.flags, on_read))
+
+    def report(row: StepRow) -> None:
+        on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)), total)
+
     lock = folder.lock()
     try:
-        folder.claim(config, flags)
+        folder.claim(run.config, run.stated)
         if not folder.completed.exists():
-            total = total_steps(config, prompts)
             on_phase(f"starting Ray and vLLM{first_build(detect().has_gpus)}")
-            _train(config, words, lock, lambda row: on_step(row, total), should_stop)
+            stopped = _run_host(folder, run.words(), lock, report, should_stop)
+            steps = max((row.step for row in each_step(folder.metrics)), default=0)
+            folder.mark_completed(Completion(steps=steps, stopped=stopped))
     finally:
         os.close(lock)
     return folder
-
-
-def _train(
-    config: RunConfig,
-    words: list[str],
-    lock: int,
-    on_step: Callable[[StepRow], None],
-    should_stop: StopRule | None,
-) -> None:
-    """Run the host to its end, with each step reported to `on_step`, and mark the run's folder."""
-    folder = RunFolder(config.run_dir)
-
-    def report(row: StepRow) -> None:
-        on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)))
-
-    stopped = _run_host(folder, words, lock, report, should_stop)
-    steps = max((row.step for row in each_step(folder.metrics)), default=0)
-    folder.mark_completed(Completion(steps=steps, stopped=stopped))
 
 
 def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:
@@ -90,8 +73,8 @@ def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:
 
 def refuse_another_run(config: RunConfig) -> None:
     """Raises RunError if the run's folder holds a run of another configuration, or of other files."""
-    config = on_this_machine(config)
-    RunFolder(config.run_dir).refuse_another(config, host_flags(config))
+    run = HostRun.of(config)
+    RunFolder(config.run_dir).refuse_another(run.config, run.stated)
 
 
 def check_flags(config: RunConfig) -> None:
@@ -101,18 +84,13 @@ def check_flags(config: RunConfig) -> None:
     contradict the method or each other, and a layout that OpenRLHF or this machine could not run.
     """
     check_version()
-    refuse_here(config, flags_here(config))
+    HostRun.of(config).refuse()
 
 
-def flags_here(config: RunConfig) -> dict[str, Any]:
-    """The values of all flags of OpenRLHF, for a run of this configuration on this machine."""
-    return flags_of(on_this_machine(config), detect().host_flags)
-
-
-def total_steps(config: RunConfig, prompts: int) -> int:
+def total_steps(run: HostRun, prompts: int) -> int:
     """The number of steps (rollout batches) of the run, with `prompts` in an episode; `steps` may end it earlier."""
-    every = rollout_batches(prompts, flags_of(config))
-    return every if config.steps is None else min(config.steps, every)
+    every, steps = rollout_batches(prompts, run.flags), run.config.steps
+    return every if steps is None else min(steps, every)
 
 
 def command(folder: RunFolder, words: list[str]) -> list[str]:

@@ -48,9 +48,9 @@ from restrain_openrlhf.config.memory import (  # noqa: E402
     GIB,
     shape_of,
 )
+from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.hook.launch.train import flags_here  # noqa: E402
 from restrain_openrlhf.machine import flash_attention  # noqa: E402
 from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
 from restrain_openrlhf.records.metrics import StepRow  # noqa: E402
@@ -329,7 +329,7 @@ DEMO = ROOT / "configs" / "cpu" / "demo.yaml"
 
 def test_what_is_estimated_alone_is_the_policy_by_itself():
     """One GPU, its reference policy, its engine and CUDA's own memory left out; the layout has them where it shares."""
-    flags = flags_here(load_run_config(DEMO))
+    flags = HostRun.of(load_run_config(DEMO)).flags
     shape = shape_of(str(ADDITION.model))
     shared = {**flags, **on_one_gpu()}
     (alone, separate), (alone_too, together) = estimated_bytes(flags), estimated_bytes(shared)

@@ -23,9 +23,9 @@ from restrain_openrlhf.commands.gpu_check.small_run import ADAPTER, SmallRun, on
 from restrain_openrlhf.commands.gpu_check.stack import check_doctor  # noqa: E402
 from restrain_openrlhf.config.command_line import find_config, parse_overrides  # noqa: E402
 from restrain_openrlhf.config.host_flags import flags_of, parse  # noqa: E402
+from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import RunError  # noqa: E402
-from restrain_openrlhf.hook.launch.train import flags_here  # noqa: E402
 from restrain_openrlhf.machine.device import Device, Unsupported  # noqa: E402
 from restrain_openrlhf.machine.devices import detect  # noqa: E402
 from tests.command_line import refused, restrain  # noqa: E402
@@ -177,7 +177,7 @@ def test_the_configurations_own_sum_and_flash_attention_where_it_is_there_are_tr
     flash = [line for name, line in by_name.items() if "flash_attention_2" in name]
     assert {line.verdict for line in flash} == {"skipped" if missing else "pass"}
     assert len(flash) == 2
-    own = f"gradient: {gradient.sum_of(flags_here(config)).name}"
+    own = f"gradient: {gradient.sum_of(HostRun.of(config).flags).name}"
     assert [name for name, line in by_name.items() if line.verdict == "fail"] == [own, "hook"]
     plain = [line.name for line in gradient.check_gradient(tmp_path, None)]
     assert set(by_name) - set(plain) == {own}

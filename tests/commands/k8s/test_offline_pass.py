@@ -13,11 +13,11 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, stage_of  # noqa: E402
+from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import check_run  # noqa: E402
-from restrain_openrlhf.hook.launch.train import flags_here  # noqa: E402
 from restrain_openrlhf.reference import (  # noqa: E402
     Reference,
     all_gpus,
@@ -68,7 +68,7 @@ def what_training_reads(objects: list[Object], run: Object, folder: Path) -> Ref
         if step in jobs:
             run_pods(jobs[step])
     config = experiment_of(objects, run, folder)
-    check_run(config, flags_here(config))
+    check_run(config, HostRun.of(config).flags)
     reference = load_reference(config.reference)
     assert len(reference.rows) == PROBLEMS
     return reference
