@@ -52,8 +52,7 @@ class PenalizeLowConsensus(Transform):
 
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
         votes, zeros = score.votes, np.zeros_like(score.rewards)
-        # Compare M / n with κ, not M with κ · n: 0.07 · 100 rounds above 7, and a group exactly at κ would be
-        # penalised.
+        # Compare M / n with κ: 0.07 · 100 rounds above 7, so that a group exactly at κ would be penalised.
         majority = votes.majority_count / votes.n if self.kappa < 1 else votes.majority_count
         if majority >= self.kappa:
             return score
@@ -117,6 +116,5 @@ class Restrain(CommonSettings):
         if self.kappa >= 1 and self.kappa != math.floor(self.kappa):
             raise ValueError(f"kappa: must be a whole count of rollouts, or a share below 1, but is {self.kappa!r}")
         if self.prompt_sigma is not None and self.prompt_weight not in ("offline", "online"):
-            found = f"prompt_sigma has no effect with prompt_weight: {self.prompt_weight}"
-            raise ValueError(f"{found}. Leave it out, or set prompt_weight to offline or online")
+            raise ValueError(f"prompt_sigma: has no effect with prompt_weight {self.prompt_weight!r}. Leave it out")
         return self
