@@ -1,6 +1,9 @@
 """A row whose other columns were changed after the pass joins nowhere; gold, and another notation, change nothing."""
 
+import hashlib
 import json
+import sqlite3
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -120,6 +123,32 @@ def test_a_changed_row_is_refused_where_training_begins_and_where_a_pass_goes_on
     assert "has rollouts of another row of line 1 'How far is 1?" in str(resumed.value)
     for told in (str(training.value), str(resumed.value)):
         assert said.removeprefix("its column ") in told
+
+
+@pytest.mark.parametrize("column", ["database", "db_id"])
+def test_a_database_with_another_content_under_the_same_path_is_another_row(tmp_path, sampled, column):
+    """As hashlib's digest of the whole file says; a second copy of the same file changes nothing."""
+    kind = parse_kind({"name": "sql", "databases": str(tmp_path)})
+    file = tmp_path / "cars" / "cars.sqlite"
+    row = {"db_id": "cars"} if column == "db_id" else {"database": "cars/cars.sqlite"}
+    file.parent.mkdir()
+    write_database(file, 1)
+    reference = sampled(kind, row)
+    then = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.write_bytes(file.read_bytes())
+    refuse_missing(reference, prompts_of(tmp_path, kind, row))
+    write_database(file, 2)
+    now = hashlib.sha256(file.read_bytes()).hexdigest()
+    with pytest.raises(ReferencePassError, match=f"'database_digest' is '{then[:20]}.* there and '{now[:20]}.* here"):
+        refuse_missing(reference, prompts_of(tmp_path, kind, row))
+    with pytest.raises(ReferencePassError, match="has rollouts of another row of line 1"):
+        pass_over(tmp_path, kind, prompts_of(tmp_path, kind, row)).run(Engine)
+
+
+def write_database(file, number):
+    file.unlink(missing_ok=True)
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript(f"CREATE TABLE t (a); INSERT INTO t VALUES ({number})")
 
 
 METHODS = ("restrain", "srt_offline", "srt_easy")

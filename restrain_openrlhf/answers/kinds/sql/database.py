@@ -4,6 +4,7 @@ import hashlib
 import os
 import threading
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from restrain_openrlhf.answers.kinds.sql import worker
@@ -43,6 +44,19 @@ class Database:
     def of_script(cls, script: str) -> "Database":
         """The database that a script of CREATE TABLE and INSERT statements makes."""
         return cls(None, script, hashlib.sha256(script.encode(errors="surrogatepass")).hexdigest())
+
+    def digest(self) -> str | None:
+        """The SHA-256 of the file; None for a script. Raises DataError if the file cannot be read."""
+        return self.path and _digest(self.path, self.identity)
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: str, _identity: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}). Correct the file's permissions.") from None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """SQL queries, which are run on the prompt's database and are equal if they return the same rows."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
@@ -10,6 +12,8 @@ from restrain_openrlhf.answers.kinds.sql.database import QUERIES, Database, Limi
 from restrain_openrlhf.answers.kinds.sql.statement import last_query, orders_rows
 from restrain_openrlhf.errors import ConfigError, DataError
 
+# The column that this kind adds to a row: a digest of the file that the row names.
+DIGEST = "database_digest"
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
@@ -39,7 +43,7 @@ class Sql(AnswerKind):
         "or the last bare statement."
     )
     instruction: ClassVar[str] = "Put the final SQLite query into one ```sql block."
-    columns: ClassVar[frozenset[str]] = frozenset({"database", "db_id", "schema"})
+    columns: ClassVar[frozenset[str]] = frozenset({"database", "db_id", "schema", DIGEST})
     without_effect: ClassVar[frozenset[str]] = frozenset({"databases"})
     narrowness: ClassVar[int] = 3
 
@@ -82,6 +86,13 @@ class Sql(AnswerKind):
                 f"answers.databases: {self.databases} is not a folder (the working folder is {Path.cwd()}). Correct "
                 "the path; or remove the key, if the column `database` has absolute paths."
             )
+
+    def own_columns(self, columns: Mapping[str, Any], graded: bool = False) -> dict[str, Any]:
+        """With a digest of the database's file, so that a row whose database was changed is another row."""
+        found = super().own_columns(columns, graded)
+        with suppress(DataError):
+            return {DIGEST: digest, **found} if (digest := self._database(found).digest()) else found
+        return found
 
     def check_row(self, row: Row) -> None:
         """Find the row's database, without opening it."""
