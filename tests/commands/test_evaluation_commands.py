@@ -1,6 +1,5 @@
 """What a user types around data and evaluation, and what bad input gets."""
 
-import csv
 import json
 
 import pytest
@@ -11,33 +10,6 @@ from tests.commands.test_commands import boxed, rows_of
 from tests.evaluation.test_table import result, write_run
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
-
-
-def test_every_set_is_listed():
-    done = restrain("data", "list")
-    assert done.returncode == 0, done.stderr
-    for name in (
-        "dapo14k",
-        "math12k",
-        "synthetic-s1k",
-        "math500",
-        "amc23",
-        "amc83",
-        "aime24",
-        "aime25",
-        "olympiadbench",
-    ):
-        assert name in done.stdout
-    for name in ("olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond", "s1k", "14116"):
-        assert name in done.stdout
-
-
-def test_a_narrow_terminal_breaks_hub_ids_and_cuts_none_off(monkeypatch):
-    for name, value in {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": "80"}.items():
-        monkeypatch.setenv(name, value)
-    lines = restrain("data", "list").stdout.splitlines()
-    assert max(map(len, lines)) == 80
-    assert not any("…" in line for line in lines)
 
 
 def test_prepare_keeps_gold_apart(write_jsonl, tmp_path):
@@ -208,21 +180,6 @@ def test_rollouts_that_cannot_be_graded_are_refused(write_jsonl, rows, words, me
     assert message in refused("premise", "--rollouts", path, *words)
 
 
-def test_tables_of_runs(tmp_path):
-    runs = [
-        write_run(tmp_path / name, result("aime24", "AIME24", value)) for name, value in (("half", 0.2), ("one", 0.3))
-    ]
-    done = restrain("table", *runs, "--format", "csv")
-    assert done.returncode == 0, done.stderr
-    rows = list(csv.DictReader(done.stdout.splitlines()))
-    assert [(row["run"], row["origin"], row["pass_at_1"]) for row in rows if row["benchmark"] == "AIME24"] == [
-        ("half", "ours", "20.00"),
-        ("one", "ours", "30.00"),
-    ]
-    assert "| x | ours |" in restrain("table", f"x={runs[0]}").stdout
-    assert "'html' is not one of 'markdown'" in refused("table", *runs, "--format", "html")
-
-
 def test_runs_are_set_beside_the_paper_unasked(tmp_path):
     qwen = "Qwen/Qwen3-4B-Base"
     results = (result("aime24", "AIME24", 0.2, model=qwen), result("amc83", "AMC (83)", 0.4, model=qwen))
@@ -236,11 +193,3 @@ def test_runs_are_set_beside_the_paper_unasked(tmp_path):
     assert json.loads(done.stdout)["lines"][0]["cells"][1]["value"] == 40.0
     assert "κ = 8, on dapo14k" not in done.stdout, "it has none of these benchmarks"
     assert restrain("table", run, "--format", "csv").stdout.startswith("run,origin,benchmark,pass_at_1,")
-
-
-def test_reliability_of_the_shared_rollouts(shared):
-    done = restrain("premise", "--rollouts", shared / "rollouts" / "math_50x8.jsonl", "--json")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["gold"]["by_size"]
-    assert sum(row["problems"] for row in rows) == 50
-    assert (rows[-1]["size"], rows[-1]["problems"]) == (8, 42)
