@@ -28,6 +28,7 @@ KINDS = {
     "kueue.x-k8s.io/v1beta2": "ClusterQueue- LocalQueue ResourceFlavor- WorkloadPriorityClass- Workload",
     "monitoring.coreos.com/v1": "PodMonitor ServiceMonitor PrometheusRule",
 }
+API_OF = {kind: api for api, kinds in KINDS.items() for kind in kinds.replace("-", "").split()}
 RESOURCE = re.compile(r"/apis?/(v1|[^/]+/[^/]+?)(?:/namespaces/([^/]+))?/([a-z0-9]+)(?:/([^/]+))?(/log)?")
 NAMESPACES = re.compile(r"/api/(v1)()/(namespaces)(?:/([^/]+))?()")
 MISSING = "the server could not find the requested resource"
@@ -132,7 +133,7 @@ class ApiServer:
 
     def _keep(self, new: Object) -> Object:
         key = (new["kind"], new["metadata"].get("namespace", ""), new["metadata"]["name"])
-        each = {"apiVersion": "v1", **copy.deepcopy(new)}
+        each = {"apiVersion": API_OF[new["kind"]], **copy.deepcopy(new)}
         each["metadata"] |= {
             "uid": f"{key[0]}-{key[2]}",
             "creationTimestamp": f"2026-01-01T00:00:{next(self._numbers)}Z",
@@ -205,7 +206,7 @@ class ApiServer:
             found = [each for each in found if each["status"]["phase"] == phase]
         for each in found if kind in STATUS else ():
             self._advance(each)
-        return {"kind": f"{kind}List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": found}
+        return {"kind": f"{kind}List", "apiVersion": API_OF[kind], "metadata": {"resourceVersion": "1"}, "items": found}
 
     def _kinds(self, api: str | None = None) -> Iterator[tuple[str, str, bool]]:
         """Group and version, kind, and whether it is in a namespace, of what this server has."""
