@@ -10,6 +10,9 @@ from restrain_openrlhf.config.memory import GIB, estimate, shape_of
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.machine import devices
 from tests.command_line import restrain
+from tests.docs.test_pages import reference_pages
+
+__all__ = ["reference_pages"]
 
 NAMES = [name for name in preset_names() if name.startswith("one_gpu/")]
 
