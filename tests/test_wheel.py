@@ -13,12 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.config.command_line import preset_names
-from tests.commands.k8s.manifests import needs_kustomize
 from tests.conftest import ROOT
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"
-IMAGE = "restrain-train=registry.example/restrain-train@sha256:" + "1" * 64
 # Where the folders of the checkout lie in the wheel; the packages keep their places.
 PLACES = {"configs": "restrain_openrlhf/repository/configs", "k8s": "restrain_openrlhf/repository/k8s"}
 
@@ -91,16 +88,3 @@ def test_commands_find_what_the_wheel_holds(installed, words, status, said):
     done = installed(*words.split())
     assert (done.returncode, said in done.stdout + done.stderr) == (status, True), done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_presets_are_listed(installed):
-    shown = installed("restrain", "presets").stdout.splitlines()
-    assert [line.split()[0] for line in shown] == preset_names()
-
-
-def test_k8s_renders_a_preset_by_name(installed, tmp_path):
-    needs_kustomize()
-    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", tmp_path / "out")
-    done = installed("restrain", "k8s", "render", PRESET, *words)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / "run.sh").read_text().startswith("#!/bin/sh\n")

@@ -27,18 +27,6 @@ def gold(write_jsonl):
     return write_jsonl("gold.jsonl", [{"problem": problem, "answer": answer} for problem, answer in ANSWERS.items()])
 
 
-def test_tables_and_numbers(run, gold):
-    done = restrain("analyze", run, "--gold", gold)
-    assert done.returncode == 0, done.stderr
-    cells = [[cell.strip() for cell in line.split("│")] for line in done.stdout.splitlines()]
-    assert ["", "label accuracy: the majority is right", "40.0% [11.8%, 76.9%]", ""] in cells
-    assert ["", "reward accuracy: the signal's sign agrees", "68.8% of 16 rollouts", ""] in cells
-    assert ["", "prompts without gold, of all", "1 of 5", ""] in cells
-    assert ["", "penalised groups that had a right rollout", "1 of 2", ""] in cells
-    assert ["", "2 of 4", "1", "100.0%", "100.0%", "100.0%", "70.0%", ""] in cells
-    assert ["", "2", "3", "33.3%", "66.7%", "87.5%", "41.7%", ""] in cells
-
-
 def test_numbers_for_programs(run, gold):
     done = restrain("analyze", run, "--gold", gold, "--json")
     assert done.returncode == 0, done.stderr

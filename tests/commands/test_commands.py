@@ -21,15 +21,6 @@ def boxed(*answers):
     return [f"so \\boxed{{{answer}}}" if answer else "no answer" for answer in answers]
 
 
-def test_help_names_every_command():
-    done = restrain("--help")
-    assert done.returncode == 0
-    training = "demo train study reference agent-path serve k8s"
-    others = "data score view eval regrade table analyze show plot doctor gpu-check"
-    for command in f"{training} {others}".split():
-        assert command in done.stdout
-
-
 @pytest.mark.parametrize("words", [(), ("score",), ("k8s", "render"), ("data", "prepare"), ("gpu-check",)])
 def test_h_is_help(words):
     assert restrain(*words, "-h").stdout == restrain(*words, "--help").stdout != ""
@@ -125,36 +116,12 @@ def test_score_refuses_bad_input(write_jsonl, tmp_path, rows, words, message):
     assert message in refused("score", path, "--out", tmp_path / "o.jsonl", *words)
 
 
-def test_score_on_real_rollouts(shared, tmp_path):
-    done = restrain("score", shared / "rollouts" / "math_50x8.jsonl", "--out", tmp_path / "o.jsonl")
-    assert done.returncode == 0, done.stderr
-    rows = rows_of(tmp_path / "o.jsonl")
-    assert len(rows) == 50
-    assert all(len(row["answers"]) == len(row["advantage_pos"]) == 8 for row in rows)
-
-
-@pytest.mark.host
-def test_show_prints_the_method_and_the_hosts_command():
-    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-    done = restrain("show", "configs/dapo14k/qwen3-4b-base/restrain.yaml", "--set", "method.kappa=5")
-    assert done.returncode == 0, done.stderr
-    assert "kappa: 5.0" in done.stdout
-    for words in ("--actor.adam.lr 1e-06", "--rollout.n_samples_per_prompt 16", "--algo.kl.init_coef 0.001"):
-        assert words in done.stdout
-
-
 @pytest.mark.parametrize("command", ["show", "train"])
 def test_a_key_among_the_flags_is_refused_and_not_repeated(command):
     """The list of processes would show it, and the output of `show` is asked for in issues."""
     said = refused(command, "cpu/demo", "--set", "openrlhf.logger.wandb.key=0123456789abcdef")
     assert "Set it to 'dummy' and put the key into the environment, as WANDB_API_KEY" in said
     assert "0123456789abcdef" not in said
-
-
-def test_the_dummy_key_turns_wandb_on():
-    done = restrain("show", "cpu/demo", "--set", "openrlhf.logger.wandb.key=dummy")
-    assert done.returncode == 0, done.stderr
-    assert "--logger.wandb.key dummy" in done.stdout
 
 
 @pytest.mark.host
@@ -226,17 +193,6 @@ def test_plot_draws_runs_and_refuses_a_folder_that_is_none(tmp_path):
 STUDY = "run_dir: x\nmethod: {name: ttrl}\nopenrlhf: {eval.dataset: h.jsonl, eval.steps: 1, data.label_key: answer}\n"
 
 
-def test_study_refuses_before_anything_starts(tmp_path):
-    config = tmp_path / "a.yaml"
-    config.write_text("run_dir: x\nmethod: {name: ttrl}\n")
-    assert "has no eval.dataset, and a study compares" in refused("study", config, "--out", tmp_path / "o")
-    assert "no such file" in refused("study", tmp_path / "absent.yaml", "--out", tmp_path / "o")
-    assert "--seeds" in refused("study", config, "--seeds", 0)
-    config.write_text(STUDY)
-    assert f"are called {tmp_path.name}/a" in refused("study", config, config, "--out", tmp_path / "o")
-    assert not (tmp_path / "o").exists()
-
-
 def test_a_run_of_a_study_that_fails_is_named_with_its_log(tmp_path):
     (tmp_path / "a.yaml").write_text(STUDY)
     message = refused("study", tmp_path / "a.yaml", "--seeds", 1, "--out", tmp_path / "o")
@@ -244,16 +200,6 @@ def test_a_run_of_a_study_that_fails_is_named_with_its_log(tmp_path):
     log = tmp_path / "o" / tmp_path.name / "a" / "seed-42.log"
     assert str(log) in message
     assert "vllm.num_engines is None. Set it to 1 or more" in log.read_text()
-
-
-def test_subset_reference_says_what_is_wrong(tmp_path):
-    assert "no such file" in refused("data", "subset-reference", tmp_path / "r", "--n", 2, "--out", tmp_path / "o")
-
-
-def test_methods_that_train_on_other_group_sizes_say_so(tmp_path):
-    config = ROOT / "configs" / "cpu" / "demo.yaml"
-    message = refused("train", config, "--set", "method={name: ettrl}", "--set", f"run_dir={tmp_path / 'run'}")
-    assert "rollout.n_samples_per_prompt is 16. Set it to 60" in message
 
 
 def test_reference_says_what_the_configuration_lacks(tmp_path):

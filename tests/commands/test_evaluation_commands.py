@@ -1,6 +1,5 @@
 """What a user types around data and evaluation, and what bad input gets."""
 
-import csv
 import json
 
 import pytest
@@ -8,46 +7,8 @@ import pytest
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.command_line import refused, restrain
 from tests.commands.test_commands import boxed, rows_of
-from tests.evaluation.test_table import result, write_run
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
-
-
-def test_every_set_is_listed():
-    done = restrain("data", "list")
-    assert done.returncode == 0, done.stderr
-    for name in (
-        "dapo14k",
-        "math12k",
-        "synthetic-s1k",
-        "math500",
-        "amc23",
-        "amc83",
-        "aime24",
-        "aime25",
-        "olympiadbench",
-    ):
-        assert name in done.stdout
-    for name in ("olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond", "s1k", "14116"):
-        assert name in done.stdout
-
-
-def test_a_narrow_terminal_breaks_hub_ids_and_cuts_none_off(monkeypatch):
-    for name, value in {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": "80"}.items():
-        monkeypatch.setenv(name, value)
-    lines = restrain("data", "list").stdout.splitlines()
-    assert max(map(len, lines)) == 80
-    assert not any("…" in line for line in lines)
-
-
-def test_prepare_keeps_gold_apart(write_jsonl, tmp_path):
-    source = write_jsonl("own.jsonl", [{"q": row["problem"], "a": row["answer"]} for row in OWN])
-    words = ("--prompt-column", "q", "--answer-column", "a", "--out", tmp_path / "t.jsonl")
-    done = restrain("data", "prepare", "own", "--source", source, *words)
-    assert done.returncode == 0, done.stderr
-    assert rows_of(tmp_path / "t.jsonl") == [{"id": "0", "problem": "1+1="}, {"id": "1", "problem": "2+2="}]
-    assert [row["answer"] for row in rows_of(tmp_path / "t.gold.jsonl")] == ["2", "4"]
-    assert "digest" in done.stdout
 
 
 def test_a_prepared_csv_and_its_sidecar_serve_premise(tmp_path, write_jsonl):
@@ -76,16 +37,6 @@ def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
     message = refused(*words, "--benchmark-dir", tmp_path / "none")
     assert "math12k: its prompts must be compared with math500, which could not be read." in message
     assert "Name a folder that has a copy with --benchmark-dir." in message
-
-
-def test_prepare_says_which_copy_it_is(write_jsonl, tmp_path):
-    rows = [{"prompt": f"Find x{mark}", "solution": "2", "n": mark} for mark in ("?", ".", " + 1", "- 1")]
-    words = ("--source", write_jsonl("own.jsonl", rows), "--any-count", "--out", tmp_path / "t.jsonl")
-    done = restrain("data", "prepare", "dapo14k", *words)
-    assert done.returncode == 0, done.stderr
-    assert "warning: dapo14k: this is another copy than the one known. This one: 4 prompts, digest" in done.stderr
-    known = "The known one: 14,116 prompts, digest cb8006ca3d13115bf283c1cdc3597d37364d97db56d27b749e454936d8bd3390"
-    assert known in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -206,41 +157,3 @@ def test_rollouts_that_cannot_be_graded_are_refused(write_jsonl, rows, words, me
     gold = write_jsonl("gold.jsonl", OWN)
     words = [{"GOLD": str(gold)}.get(word, word) for word in words]
     assert message in refused("premise", "--rollouts", path, *words)
-
-
-def test_tables_of_runs(tmp_path):
-    runs = [
-        write_run(tmp_path / name, result("aime24", "AIME24", value)) for name, value in (("half", 0.2), ("one", 0.3))
-    ]
-    done = restrain("table", *runs, "--format", "csv")
-    assert done.returncode == 0, done.stderr
-    rows = list(csv.DictReader(done.stdout.splitlines()))
-    assert [(row["run"], row["origin"], row["pass_at_1"]) for row in rows if row["benchmark"] == "AIME24"] == [
-        ("half", "ours", "20.00"),
-        ("one", "ours", "30.00"),
-    ]
-    assert "| x | ours |" in restrain("table", f"x={runs[0]}").stdout
-    assert "'html' is not one of 'markdown'" in refused("table", *runs, "--format", "html")
-
-
-def test_runs_are_set_beside_the_paper_unasked(tmp_path):
-    qwen = "Qwen/Qwen3-4B-Base"
-    results = (result("aime24", "AIME24", 0.2, model=qwen), result("amc83", "AMC (83)", 0.4, model=qwen))
-    run = write_run(tmp_path / "base", *results)
-    done = restrain("table", run)
-    assert "| RESTRAIN, on dapo14k | paper, Table 5 | 20.3 | – | – |" in done.stdout
-    assert "base, AMC (83): the paper has no amc83 of Qwen/Qwen3-4B-Base" in done.stdout
-    assert "paper" not in restrain("table", run, "--no-paper", "--format", "csv").stdout
-    assert "note: base, AMC (83): the paper has no amc83" in restrain("table", run, "--format", "csv").stderr
-    done = restrain("table", run, "--ablations", "--format", "json")
-    assert json.loads(done.stdout)["lines"][0]["cells"][1]["value"] == 40.0
-    assert "κ = 8, on dapo14k" not in done.stdout, "it has none of these benchmarks"
-    assert restrain("table", run, "--format", "csv").stdout.startswith("run,origin,benchmark,pass_at_1,")
-
-
-def test_reliability_of_the_shared_rollouts(shared):
-    done = restrain("premise", "--rollouts", shared / "rollouts" / "math_50x8.jsonl", "--json")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["gold"]["by_size"]
-    assert sum(row["problems"] for row in rows) == 50
-    assert (rows[-1]["size"], rows[-1]["problems"]) == (8, 42)

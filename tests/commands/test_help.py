@@ -1,7 +1,5 @@
 """What `--help` says reaches the reader: rich swallows what stands in brackets as markup."""
 
-import re
-
 import pytest
 import typer
 from typer.main import get_command
@@ -9,8 +7,6 @@ from typer.main import get_command
 import restrain_openrlhf.commands.main as restrain
 import test_time.cli as test_time_cli
 from tests.command_line import call
-
-LISTED = re.compile(r"│ [a-z]")
 
 
 def texts(app: typer.Typer):
@@ -40,10 +36,3 @@ def test_a_narrow_terminal_cuts_off_no_option_and_no_word(app, main, monkeypatch
     assert [option for option in options if option[1] not in shown[option[0]]] == []
     # The metavar of a digest ends in the only ellipsis that is meant.
     assert [line for text in shown.values() for line in text.splitlines() if "…" in line.replace("sha256:…", "")] == []
-
-
-def test_the_help_lists_the_commands_in_the_order_of_a_reader_s_work():
-    """Typer's own order puts `data` last in its panel, though it comes first."""
-    listed = [line.split()[1] for line in call(restrain.main, "--help").stdout.splitlines() if LISTED.match(line)]
-    assert listed == [restrain.name_of(each) for panel in restrain.COMMANDS.values() for each in panel]
-    assert listed.index("data") == listed.index("presets") - 1

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import socket
 import stat
@@ -19,7 +18,6 @@ from typer.main import get_command
 import test_time.cli
 from restrain_openrlhf.commands.main import app as restrain_app
 from restrain_openrlhf.commands.main import main
-from restrain_openrlhf.data.outputs import whole_file
 from tests.command_line import call, refused, restrain
 from tests.commands.k8s.manifests import needs_kustomize
 from tests.conftest import ROOT
@@ -82,16 +80,6 @@ OUTPUTS = ("--out", "--export", "--supervised")
 MORE = {"eval": ("--model", "m", "--benchmarks", "b"), "reference": ("--model", "m", "--prompts", "p")}
 EVERY = [*options_of(get_command(restrain_app)), *options_of(get_command(test_time.cli.app))]
 WRITING = [(words, option.opts[0]) for words, option in EVERY if option.opts[0] in OUTPUTS]
-
-
-def test_options_for_output_have_few_names():
-    said = {
-        option.opts[0]
-        for _, option in EVERY
-        if re.search(r"[Oo]utput (file|folder)|to write|[Ww]rite one", option.help)
-    }
-    assert said <= set(OUTPUTS)
-    assert len(WRITING) > 15
 
 
 @pytest.mark.parametrize("name", ["-", "--quiet"])
@@ -161,12 +149,6 @@ def test_the_file_behind_standard_output_keeps_what_it_holds(rollouts, tmp_path,
     assert redirected.read_text() == ("earlier\n" if mode == "a" else "")
 
 
-def test_standard_output_into_a_pipe_is_refused(rollouts, tmp_path):
-    done = into(subprocess.PIPE, "score", rollouts, *SCORE, "--out", "/dev/stdout", folder=tmp_path)
-    assert done.returncode == 2
-    assert "is a pipe, not a file" in done.stderr.replace("\n", " ")
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("beside", ["prompts.gold.jsonl", "prompts.about.json"])
 def test_what_is_written_beside_an_output_is_a_file_too(tmp_path, beside):
@@ -175,13 +157,6 @@ def test_what_is_written_beside_an_output_is_a_file_too(tmp_path, beside):
     words = ("data", "prepare", "own", "--source", tmp_path / "own.jsonl", "--out", tmp_path / "prompts.jsonl")
     assert "is a pipe, not a file" in refused(*words).replace("\n", " ")
     assert stat.S_ISFIFO((tmp_path / beside).stat().st_mode)
-
-
-@pytest.mark.timeout(300)
-def test_a_references_file_is_checked_before_the_model_is_looked_for(tmp_path):
-    make("fifo", tmp_path / "reference.jsonl")
-    words = ("reference", "--model", tmp_path / "none", "--prompts", tmp_path / "none.jsonl")
-    assert "is a pipe, not a file" in refused(*words, "--out", tmp_path / "reference.jsonl").replace("\n", " ")
 
 
 def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(tmp_path):
@@ -271,11 +246,3 @@ def test_without_permission_there_is_a_message(as_nobody, rollouts, readable):
         assert f"{readable}/{forbidden}" in said, words
         assert "this user may not write to" in said or "Permission denied" in said, words
     assert list((readable / "locked").iterdir()) == []
-
-
-def test_two_names_of_one_folder_are_one_place(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "alias").symlink_to("real")
-    with whole_file(tmp_path / "alias" / "x") as file:
-        file.write("1")
-    assert Path(tmp_path / "real" / "x").read_text() == "1"

@@ -4,6 +4,7 @@ The command's shape, a row of the golden table and its errors for malformed rows
 """
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -100,24 +101,9 @@ def test_gold_is_read_by_grpo_gold_alone(scored):
         assert scored([row(12, 4, answer="40")], "--method", method) == scored([row(12, 4)], "--method", method)
 
 
-def test_ids_stay_as_they_are_and_other_keys_are_let_through(scored):
-    rows = [row(4, 4, level=3), {**row(8), "id": 7}]
-    assert [got["id"] for got in scored(rows)] == ["a", 7]
-
-
 def test_a_missing_answer_has_no_class_and_u_x_is_1_where_nothing_says_otherwise(scored):
     (got,) = scored([row(2, missing=1)])
     assert (got["classes"], got["prompt_weight"]) == ([0, 0, None], 1.0)
-
-
-def test_a_group_without_answers_has_no_majority(scored):
-    (got,) = scored([row(missing=N)])
-    assert (got["majority"], got["majority_count"], got["counts"], got["penalized"]) == (None, 0, [], True)
-
-
-def test_settings_are_read_as_yaml(scored):
-    (got,) = scored([row(12, 4)], "--set", "sigma=.inf", "--set", "eps=1e-6", "--set", "prompt_weight=none")
-    assert got["label_weights"] == pytest.approx([0.5, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -141,15 +127,21 @@ def test_options_that_cannot_be_right_are_refused(write_jsonl, tmp_path, words, 
     assert not (tmp_path / "o.jsonl").exists()
 
 
-def test_a_problem_the_reference_lacks_is_named_by_its_line(write_jsonl, tmp_path, reference):
-    path = write_jsonl("r.jsonl", [row(12, 4), row(12, 4) | {"id": "b", "problem": "q"}])
-    with pytest.raises(ReferencePassError, match=r"r\.jsonl, line 2"):
-        score(path, "--out", tmp_path / "o.jsonl", "--reference", reference("40", 8))
-
-
-def test_a_file_without_rows_is_refused(write_jsonl, tmp_path):
-    with pytest.raises(DataError, match="no rows"):
-        score(write_jsonl("r.jsonl", []), "--out", tmp_path / "o.jsonl")
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "no rows"),
+        ([row(2), row(3) | {"id": "b"}, row(4)], r"r\.jsonl: line 1 and line 3 have the same id 'a'"),
+        ([row(2), row(2) | {"id": "b", "responses": ["4\0"]}], r"r\.jsonl, line 2: responses\.0 has a NUL character"),
+        ([row(2, truncated=[True])], "line 1: the row: .*truncated has 1 entries for 2 responses"),
+        # Every response would be graded wrong against NaN, and right against true if the response is 1.
+        *(([row(2, answer=answer)], "line 1: answer") for answer in (math.nan, math.inf, True)),
+    ],
+    ids=range(7),
+)
+def test_bad_rows_are_refused_by_their_line(write_jsonl, tmp_path, rows, message):
+    with pytest.raises(DataError, match=message):
+        score(write_jsonl("r.jsonl", rows), "--out", tmp_path / "o.jsonl")
 
 
 def test_rollouts_are_never_overwritten(write_jsonl):
@@ -176,13 +168,6 @@ def test_scores_of_before_survive_a_failure(write_jsonl, tmp_path):
     assert out.read_text() == "before\n"
 
 
-def test_the_note_and_no_progress_bar_go_to_stderr_where_it_is_no_terminal(write_jsonl, tmp_path):
-    done = score(write_jsonl("r.jsonl", [row(12, 4)]), "--out", tmp_path / "o.jsonl")
-    assert done.stdout == ""
-    assert "u_x is not applied: u_x is 1" in done.stderr
-    assert "scoring" not in done.stderr
-
-
 def test_many_missing_answers_are_warned_of(write_jsonl, tmp_path):
     """3 of 16 are no more than 20 %, 4 of 16 are; the words of responses are not read as markup."""
     few, many = row(13, missing=3), row(12, missing=3)
@@ -193,22 +178,6 @@ def test_many_missing_answers_are_warned_of(write_jsonl, tmp_path):
     assert "warning: 25.0% of the file's rollouts have no answer" in done.stderr
     assert "'I give up'; 'see [bold]this[/]'" in done.stderr
     assert "The kind of answer is 'math'" in done.stderr
-
-
-def test_help_says_that_the_advantages_include_u_x():
-    assert "Advantages include the prompt weight u_x" in " ".join(score("--help").stdout.split())
-
-
-def test_the_same_id_twice_is_refused_by_its_lines(write_jsonl, tmp_path):
-    path = write_jsonl("r.jsonl", [row(2), row(3) | {"id": "b"}, row(4)])
-    with pytest.raises(DataError, match=r"r\.jsonl: line 1 and line 3 have the same id 'a'"):
-        score(path, "--out", tmp_path / "o.jsonl")
-
-
-def test_nul_characters_are_refused_by_line(write_jsonl, tmp_path):
-    wrong = row(2) | {"id": "b", "responses": ["so \\boxed{4\0}"]}
-    with pytest.raises(DataError, match=r"r\.jsonl, line 2: responses\.0 has a NUL character"):
-        score(write_jsonl("r.jsonl", [row(2), wrong]), "--out", tmp_path / "o.jsonl")
 
 
 INTERRUPTED = (
@@ -246,22 +215,6 @@ def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
     assert "resume" not in said
     assert sorted(tmp_path.iterdir()) == [out, path]
     assert out.read_text() == "before\n"
-
-
-@pytest.mark.timeout(300)
-def test_ctrl_c_in_a_command_that_goes_on_says_so():
-    said = interrupted("commands.train", "load_run_config", "train", "cpu/demo")
-    assert "interrupted: run the same command to resume." in said
-
-
-@pytest.mark.timeout(300)
-def test_ctrl_c_between_two_benchmarks_keeps_the_first(tmp_path):
-    """The copy that is there is not fetched again: only the one that was interrupted is."""
-    (tmp_path / "aime24.jsonl").write_text("kept\n")
-    words = ("data", "benchmarks", "aime24,amc23", "--problems-only", "--out", tmp_path)
-    said = interrupted("data.benchmarks", "load_benchmark", *words)
-    assert "interrupted: run the same command to resume." in said
-    assert (tmp_path / "aime24.jsonl").read_text() == "kept\n"
 
 
 @pytest.mark.timeout(300)
@@ -309,14 +262,6 @@ def test_a_csv_file_with_a_bad_group_is_refused(tmp_path, table, message):
         score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl")
 
 
-@pytest.mark.parametrize("answer", ["NaN", "Infinity", "true"])
-def test_what_is_no_answer_is_no_gold(tmp_path, answer):
-    """Every response would be graded wrong against NaN, and right against true if the response is 1."""
-    (tmp_path / "r.jsonl").write_text(f'{{"id": 1, "problem": "p", "responses": ["1"], "answer": {answer}}}\n')
-    with pytest.raises(DataError, match="line 1: answer"):
-        score(tmp_path / "r.jsonl", "--out", tmp_path / "o.jsonl")
-
-
 def test_rows_come_from_standard_input(tmp_path):
     script = "from restrain_openrlhf.commands.main import main\nmain()"
     command = [sys.executable, "-c", script, "score", "-", "--out", str(tmp_path / "o.jsonl")]
@@ -347,9 +292,3 @@ def test_in_a_table_each_response_says_whether_it_was_truncated(tmp_path):
     (tmp_path / "r.csv").write_text(f"problem,response,truncated\n{lines}")
     assert score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl").exit_code == 0
     assert json.loads((tmp_path / "o.jsonl").read_text())["classes"] == [0, 0, None, 1]
-
-
-def test_truncated_has_an_entry_for_each_response(write_jsonl, tmp_path):
-    path = write_jsonl("r.jsonl", [row(2, truncated=[True])])
-    with pytest.raises(DataError, match=r"line 1: the row: .*truncated has 1 entries for 2 responses"):
-        score(path, "--out", tmp_path / "o.jsonl")

@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from tests.command_line import refused, restrain
+from tests.command_line import refused
 
 pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[service]")
 
@@ -90,18 +90,9 @@ def test_a_wrong_option_is_refused(tmp_path, words, message):
     assert message in refused("serve", "--config", tmp_path / "service.yaml", *words)
 
 
-@pytest.mark.parametrize("option", ["--store", "--probe-port", "--reuse-port"])
-def test_what_went_is_unknown(option):
-    assert "No such option" in restrain("serve", option).stderr
-
-
 def test_a_short_token_is_refused_and_not_repeated(tmp_path):
     (tmp_path / "service.yaml").write_text(GOOD)
     (tmp_path / "token").write_text("sesame")
     message = refused("serve", "--config", tmp_path / "service.yaml", "--token-file", tmp_path / "token")
     assert "the token has 6 characters" in message
     assert "sesame" not in message
-
-
-def test_an_absent_configuration_is_named(tmp_path):
-    assert "no such file" in refused("serve", "--config", tmp_path / "absent.yaml")

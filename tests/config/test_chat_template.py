@@ -85,10 +85,6 @@ def test_a_folder_and_the_hubs_cache_tell_what_transformers_finds(tmp_path, monk
     assert not has_chat_template("me/absent"), "what is not here is not fetched"
 
 
-def test_a_damaged_tokenizer_is_told_of_when_it_is_loaded(tmp_path):
-    assert not has_chat_template(str(write(tmp_path / "m", {"tokenizer_config.json": "{"})))
-
-
 @pytest.fixture
 def chat(tmp_path):
     """A configuration without a word, which extends the demo's, for a model with a chat template."""

@@ -1,20 +1,17 @@
 """One gate: what settings alone can tell is refused alike by whatever shows, renders or starts a run."""
 
 import json
-import re
 
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.config.nodes import Layout, NodeShape, flags_on_nodes, plan  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from restrain_openrlhf.hook.launch.train import check_flags  # noqa: E402
 from tests.command_line import call, restrain  # noqa: E402
 from tests.config.presets import preset_file  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"
 # What a run must not start with, and the words of the reason.
@@ -49,15 +46,6 @@ def test_show_and_render_refuse_what_train_refuses(settings, reason, tmp_path):
         done = restrain(*command, *words(settings))
         assert (done.returncode, reason in " ".join(done.stderr.split())) == (2, True), (command, done.stderr)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("page", "gpus", "gib"), [("README.md", 1, 24), ("docs/journeys/train.md", 8, 80)])
-def test_the_configuration_that_a_page_prints_can_train(page, gpus, gib, tmp_path):
-    printed = re.search(r"```yaml\n((?:extends|run_dir): .*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "mine.yaml").write_text(printed[1])
-    assert restrain("show", tmp_path / "mine.yaml").returncode == 0
-    node = NodeShape(gpus_per_node=gpus, max_nodes=1, cpus_per_node=8 * gpus, gpu_memory=gib)
-    assert plan(flags_on_nodes(load_run_config(tmp_path / "mine.yaml"), node), node) == Layout(1, gpus)
 
 
 def test_adapt_checks_what_was_typed_before_it_looks_for_a_model(tmp_path, monkeypatch):

@@ -22,13 +22,8 @@ from openrlhf.trainer.ray.launcher import RayActorGroup  # noqa: E402
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: E402
 from restrain_openrlhf.config.host_flags import parse  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.hook.launch.preflight import check_run  # noqa: E402
-from restrain_openrlhf.hook.launch.train import check_flags  # noqa: E402
 from tests.command_line import refused  # noqa: E402
 from tests.config.test_layout import first_reason, words_of  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
 
 
 class AcceptedError(Exception):
@@ -150,37 +145,6 @@ def test_what_is_accepted_passes_the_hosts_own_assertions(changed):
         assert len(set(policy)) == 1, "ranks with unequal rollouts wait for each other forever"
         assert batch_of_deepspeed(args) * args.train.micro_batch_size <= policy[0]
     assert GpuLayout.of(vars(parse(words))).ranks * policy[0] >= args.train.batch_size
-
-
-def test_check_run_refuses_before_it_looks_at_the_model(tmp_path):
-    config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", {"run_dir": str(tmp_path)})
-    with pytest.raises(ConfigError, match=r"Set vllm.num_engines to 8"):
-        check_run(config, vars(parse(words_of({"vllm.num_engines": 4, "ds.attn_implementation": "sdpa"}))))
-
-
-def test_check_flags_refuses(tmp_path):
-    sets = {"run_dir": str(tmp_path), "openrlhf.train.colocate_all": True, "openrlhf.vllm.num_engines": 2}
-    with pytest.raises(ConfigError, match=r"Set vllm.num_engines to 1"):
-        check_flags(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", sets))
-
-
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        ({"openrlhf.rollout.vllm_generate_batch_size": 2}, "vllm_generate_batch_size is 2, below rollout.batch_size"),
-        ({"openrlhf.train.enable_ema": True}, "checkpoints do not contain the moving average"),
-        ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target is 0.1"),
-        ({"openrlhf.critic.freezing_steps": 3}, "critic.freezing_steps is 3"),
-        ({"openrlhf.ds.ring_attn_size": 2}, "ds.ring_attn_size is 2"),
-        (
-            {"openrlhf.train.async_enable": True, "evaluate_first": True, "seeded_rollouts": False},
-            "evaluate_first and train.async_enable",
-        ),
-    ],
-)
-def test_check_flags_refuses_what_a_run_would_take_otherwise_than_it_is_asked(tmp_path, sets, message):
-    with pytest.raises(ConfigError, match=message):
-        check_flags(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", {"run_dir": str(tmp_path), **sets}))
 
 
 def test_train_says_it_in_one_line_and_leaves_nothing_behind(tmp_path):

@@ -50,14 +50,9 @@ def reads_as(value, found):
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVES)
-def test_the_command_of_one_preset_of_each_family_is_the_golden_one(name, monkeypatch):
+def test_the_command_of_a_preset_is_the_golden_one(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert command(name) == golden_file(name).read_text(encoding="utf-8")
-
-
-def test_every_family_has_a_golden_command():
-    families = {name.split("/")[0] for name in NAMES}
-    assert {name.split("/")[0] for name in REPRESENTATIVES} == families
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -136,21 +131,6 @@ def test_a_test_time_preset_is_for_the_benchmark_that_its_folder_names(name):
     assert written(preset_file(name))["openrlhf"]["data.prompt_dataset"] == f"data/{benchmark}.jsonl"
 
 
-def test_the_two_amcs_differ_in_their_problems_alone():
-    for path in (CONFIGS / "test_time" / "llama3.1-8b-instruct" / "amc83").rglob("*.yaml"):
-        other = Path(str(path).replace("amc83", "amc23"))
-        assert path.read_text(encoding="utf-8").replace("amc83", "amc23") == other.read_text(encoding="utf-8")
-
-
-def test_files_of_the_repository_that_presets_name_are_there():
-    named = {str(value) for name in NAMES for value in written(preset_file(name))["openrlhf"].values()}
-    inside = sorted(value for value in named if value.startswith("restrain_openrlhf/"))
-    assert inside == [
-        f"restrain_openrlhf/data/demo_tasks/models/{task}" for task in ("addition", "premise", "programs", "words")
-    ]
-    assert (ROOT / inside[0] / "config.json").exists()
-
-
 ASKED_FOR = ("qwen2.5-math-1.5b", "qwen2.5-math-7b", "qwen3-1.7b-base", "llama3.2-3b-instruct")
 # The models' max_position_embeddings.
 CONTEXTS = {
@@ -188,14 +168,6 @@ def test_llama_is_asked_in_its_own_turns(data):
     asked = text.format("PROBLEM")
     assert asked.startswith("<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n")
     assert asked.endswith(f"{turn}<|start_header_id|>assistant<|end_header_id|>\n\n")
-
-
-@pytest.mark.parametrize("model", ASKED_FOR)
-def test_the_presets_of_one_model_on_two_sets_differ_in_the_set_alone(model):
-    for path in (CONFIGS / "math12k" / model).glob("*.yaml"):
-        other = (CONFIGS / "dapo14k" / model / path.name).read_text(encoding="utf-8")
-        same = path.read_text(encoding="utf-8").replace("math12k", "dapo14k").replace("MATH (12k)", "DAPO-14k-MATH")
-        assert same == other
 
 
 FOLDERS = ["dapo14k/qwen3-4b-base", "dapo14k/octothinker-8b-hybrid-base", "s1k/qwen3-4b-base"]
@@ -239,18 +211,6 @@ def test_each_ablation_removes_what_it_says():
     for name, keys in removed.items():
         settings = ablation(name).model_dump()
         assert {key for key in full if settings[key] != full[key]} == keys, name
-
-
-def test_octothinker_generates_8192_tokens():
-    for path in (CONFIGS / "dapo14k" / "octothinker-8b-hybrid-base").glob("[a-z]*.yaml"):
-        assert load_run_config(path).openrlhf["rollout.max_new_tokens"] == 8192
-
-
-def test_values_that_the_paper_does_not_state_are_marked():
-    text = (CONFIGS / "dapo14k" / "qwen3-4b-base" / "_base.yaml").read_text(encoding="utf-8")
-    for name in ("rollout.batch_size", "train.batch_size", "actor.lr_scheduler"):
-        (line,) = [line for line in text.splitlines() if line.strip().startswith(f"{name}:")]
-        assert "# ours" in line
 
 
 @pytest.mark.parametrize("benchmark", ["aime24", "amc23", "amc83", "math500"])

@@ -16,7 +16,6 @@ from restrain_openrlhf.config.command_line import (
     choose_kind,
     find_config,
     parse_overrides,
-    preset_names,
 )
 from restrain_openrlhf.config.documents import dump_yaml, parse_yaml
 from restrain_openrlhf.config.host_flags import host_flags
@@ -24,6 +23,7 @@ from restrain_openrlhf.config.yaml_file import load_hook_config, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import METHODS
 from restrain_openrlhf.scoring.service.service_config import load_service_config
+from tests.config.presets import REPRESENTATIVES
 
 
 def write(tmp_path, text, name="run.yaml"):
@@ -85,7 +85,7 @@ def test_a_whole_block_replaces_the_settings_given_before_it(tmp_path):
         load_run_config(write(tmp_path, GOOD), {"method": {"name": "srt_offline"}, "method.kappa": 2.0})
 
 
-@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("preset", REPRESENTATIVES)
 def test_a_block_of_another_name_replaces_the_presets(tmp_path, preset):
     """Each method over each preset, in a file and by --set: its own defaults, and no setting of the preset's method."""
     plain = load_run_config(find_config(preset))

@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
-from restrain_openrlhf.method import METHODS, build, label_weightings, parse_settings
-from restrain_openrlhf.method.types import count_votes
 from restrain_openrlhf.scoring.wire import ScoreRequest
 from tests.conftest import ROOT
 from tests.docs.printed import fenced
@@ -39,10 +36,6 @@ def test_a_configuration_that_a_page_prints_is_taken(name: str, block: str, tmp_
     refuse_settings(config, flags_of(config))
 
 
-def test_many_configurations_are_found():
-    assert len(CONFIGURATIONS) > 8
-
-
 def test_the_request_that_a_page_prints_is_one():
     (text,) = fenced((ROOT / "docs" / "operations" / "reward_service.md").read_text(encoding="utf-8"), "json")
     (group,) = ScoreRequest.model_validate_json(text, strict=True).groups
@@ -65,19 +58,6 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
         source = (ROOT / "restrain_openrlhf" / "scoring" / "trl.py").read_text(encoding="utf-8")
         assert [name for name in names if f"\nclass {name}(" not in source and f"\ndef {name}(" not in source] == []
         compile(program, "other_trainers.md", "exec")
-
-
-def test_the_weighting_and_the_method_of_the_page_are_such():
-    weighting, method = programs("concepts/method.md")
-    given = dict(vars(label_weightings))
-    exec(weighting, given)
-    votes = MATHEMATICS.classes(["1", "1", "2", "3"], {})
-    assert given["Proportional"]()(count_votes(votes), None).tolist() == [0.5, 0.25, 0.25]
-    try:
-        exec(method, given)
-        assert build(parse_settings({"name": "cautious", "kappa": 2})).needs_reference is False
-    finally:
-        METHODS.classes.pop("cautious", None)
 
 
 @pytest.mark.host

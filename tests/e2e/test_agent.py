@@ -94,14 +94,6 @@ def test_unmodified_openrlhf_trains_with_the_agents_file_alone(job, method, flag
     assert "RESTRAIN hook" not in output
 
 
-@pytest.mark.manual
-def test_the_agent_alone_says_what_it_cannot_do(job):
-    """Five minutes: the host's policy waits for an engine that has refused. tests/hook has the refusal itself."""
-    done = unmodified(job, "{name: grpo_gold}")
-    assert done.returncode != 0
-    assert "learns from gold answers, which the agent cannot do without the hook" in done.stdout + done.stderr
-
-
 @pytest.mark.long
 def test_groups_scored_by_two_replicas_of_which_one_is_killed_make_the_same_run_bit_by_bit(
     pair: Pair,

@@ -22,12 +22,6 @@ def train(job: Job, method: str, *extra: str) -> list[dict]:
     return rows
 
 
-def test_ettrl_forces_tokens_that_the_chain_did_not_take(job):
-    rows = train(job, "{name: ettrl, trees: 2, forks: 1, branches: 3}", TWO_STEPS)
-    assert [row["votes"]["voters"] for row in rows] == [64, 64]
-    assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.05, "forced tokens have the policy's too"
-
-
 def test_srt_trains_on_the_labels_of_one_offline_pass(reference, tmp_path):
     job = Job(tmp_path, reference.prompts)
     train(job, "{name: srt_offline}", TWO_STEPS, f"reference={reference.folder / 'ref.jsonl'}")

@@ -188,15 +188,6 @@ def test_every_engine_gets_the_weights_of_a_policy_that_is_sharded(job):
 
 
 @pytest.mark.long
-def test_a_gap_beyond_its_limit_stops_the_run_with_the_reason(job):
-    """No rounding at all is allowed here; a real gap is in tests/hook/test_logprob_gap.py."""
-    done = job.train(TWO_STEPS, "logprob_gap_limit=1e-9")
-    assert done.returncode == 2
-    assert "vLLM's log-probabilities of the sampled tokens differ from the policy's by" in done.stderr
-    assert job.rows() == []
-
-
-@pytest.mark.long
 def test_a_full_disk_loses_nothing_and_the_run_goes_on_with_more_space(job):
     with small_disk(job.folder / "disk", 16) as disk:
         extra = ("openrlhf.data.max_samples=32", f"openrlhf.ckpt.path={disk / 'checkpoints'}")

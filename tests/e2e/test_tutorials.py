@@ -101,15 +101,6 @@ def test_the_tutorial_of_a_test_set(checkout):
         assert list(same) == list(line)
 
 
-def test_the_own_prompts_of_the_training_tutorial(checkout):
-    page = "tutorial_train.md"
-    saves(page, checkout)
-    outputs = type_all(part(page, "4. Your own prompts", "5. On one GPU"), checkout)
-    assert "step 8/8" in outputs[Typed("restrain train mine.yaml")]
-    assert len(rows(checkout / "runs" / "mine" / "metrics.jsonl")) == 8
-    assert (checkout / "runs" / "mine" / "model" / "model.safetensors").exists()
-
-
 # The tutorial's script at the size of this machine: the same flags, and what a small model needs.
 SMALLER = {
     "MODEL=Qwen/Qwen3-4B-Base": f"MODEL={ADDITION.model}",

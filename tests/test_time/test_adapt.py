@@ -161,13 +161,6 @@ def test_the_headline_is_the_accuracy_of_the_file_that_is_handed_back(adapt, pat
     assert score(out, "adapted model")["pass_at_1"] == 0.375, "what one sample is worth is another number"
 
 
-def test_without_gold_nothing_is_evaluated(adapt, paths):
-    done = adapt("out")
-    assert done.returncode == 0, done.stderr
-    assert (result(paths / "out")["scores"], result(paths / "out")["comparison"]) == ([], None)
-    assert not (paths / "out" / "evaluation").exists()
-
-
 def test_stopped_at_the_start_of_every_phase_it_comes_to_the_same_end_and_repeats_nothing(paths, stand_ins):
     from test_time.adapt import adapt
 

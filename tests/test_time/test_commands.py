@@ -3,9 +3,8 @@
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from test_time.cli import app, main
+from test_time.cli import main
 from tests.command_line import call
 from tests.conftest import ROOT
 
@@ -70,10 +69,3 @@ def test_a_copy_of_a_model_that_was_cut_short(refused, tmp_path):
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     assert "1 of 1 weight files are incomplete (cut short: model.safetensors)" in refused(GOOD, model=model)
-
-
-def test_help_reads_well():
-    help_text = CliRunner().invoke(app, ["adapt", "--help"], terminal_width=120).output
-    for word in ("--prompts", "--method", "--steps", "--gold", "--heldout", "--no-stop"):
-        assert word in help_text
-    assert "adapt" in CliRunner().invoke(app, ["--help"]).output

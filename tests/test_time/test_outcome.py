@@ -10,8 +10,7 @@ from restrain_openrlhf.answers import MATHEMATICS, parse_kind
 from restrain_openrlhf.evaluation.estimators import mean_pass_at_k
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.prompts import Prompt
-from test_time.outcome import _prediction, compare, predictions
-from tests.test_time.outcomes import comparison
+from test_time.outcome import BeforeAndAfter, _prediction, compare, predictions
 
 
 def row(*answers):
@@ -86,5 +85,6 @@ def test_the_base_model_is_better_where_any_way_to_ask_it_is(greedy, better):
 def test_as_many_right_answers_as_the_base_models_greedy_ones_are_neither_better_nor_worse(right):
     """Of 83 problems, as AMC has: 25 / 83 * 83 is above 25, and 7 / 83 * 83 below 7."""
     greedy = mean_pass_at_k(1, [1] * right + [0] * (83 - right), 1)
-    found = comparison(right, right_before=0, greedy_before=greedy).model_copy(update={"problems": 83})
+    counts = {"problems": 83, "right": right, "right_before": 0, "kept": 0}
+    found = BeforeAndAfter(**counts, greedy_before=greedy, solved=(), lost=())
     assert (found.base_is_better, found.is_better) == (False, False)

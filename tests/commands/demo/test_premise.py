@@ -8,8 +8,8 @@ from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks import premise
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, TASKS, task_named
-from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.errors import DataError
 
 
 def test_problems_are_seeded_different_and_disjoint_beyond_one_column():
@@ -34,16 +34,6 @@ def test_gold_is_the_last_digit_of_each_columns_product():
 def test_a_number_the_task_cannot_give_is_refused(count):
     with pytest.raises(DataError, match="1 to 20,000"):
         PREMISE.training_problems(count)
-
-
-def test_a_run_of_more_prompts_than_an_episode_comes_to_the_same_ones_again():
-    assert PREMISE.training_set(1280) == PREMISE.training_set(640)
-    assert len(TASKS["addition"].training_set(1280)) == 1280
-
-
-def test_an_unknown_task_is_named_with_those_that_exist():
-    with pytest.raises(ConfigError, match=r"no demo task 'sums'\. The tasks are: words, premise, addition"):
-        task_named("sums")
 
 
 def test_the_training_file_has_no_gold(tmp_path):

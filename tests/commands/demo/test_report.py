@@ -6,7 +6,6 @@ from restrain_openrlhf.commands.demo.report import (
     MethodResult,
     base_reliability,
     results_in,
-    sentence,
     train_folder,
     write_report,
 )
@@ -59,15 +58,6 @@ def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo)
     assert text.count("data:image/png") == 7
     assert text.index("<td>base model</td>") < text.index("<td>restrain</td>") < text.index("<td>ttrl</td>")
     assert text.index("Held-out pass@1 by training step") < text.index("Is the majority right?") < text.index("Votes")
-
-
-def test_what_is_inside_the_interval_is_called_no_change():
-    assert "hardly moved, from 50.0% (base model) to 51.0% (trained model)" in sentence(made("ttrl", 0.51))
-
-
-def test_most_majorities_being_one_answer_is_said():
-    shared = made("ttrl", 0.3).model_copy(update={"top_answer_share": 0.9})
-    assert sentence(shared).endswith("At the end 90% of its majorities are one and the same answer.")
 
 
 def test_results_come_back_as_they_were_written(demo):

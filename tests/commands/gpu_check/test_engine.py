@@ -124,10 +124,6 @@ def failed_lines(outcomes):
     return [line.name for line in outcomes if line.verdict == "fail"]
 
 
-def test_an_honest_engine_passes():
-    assert failures(ToyEngine()) == []
-
-
 @pytest.mark.parametrize(
     ("fault", "lines"),
     [
@@ -176,14 +172,6 @@ def test_a_leaf_ends_by_its_end_or_at_the_limit(tokens, reason, whole):
     assert _is_whole(Chain(tuple(tokens), reason, ()), QUESTION) == whole
 
 
-def test_an_engine_that_writes_nothing_fails():
-    class Silent:
-        async def generate(self, *_):
-            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=[], finish_reason="stop", logprobs=[])])
-
-    assert failed_lines([asyncio.run(ask_ranks(Silent(), QUESTION, policy))]) == ["vLLM: top-20 ranks"]
-
-
 def test_a_batch_may_change_an_engines_tokens():
     line = asyncio.run(ask_seeds(ToyEngine("batches differ"), QUESTION))
     assert line.verdict == "pass"
@@ -223,9 +211,3 @@ def test_sleep_is_measured_by_the_memory_and_by_what_is_written_afterwards(fault
     line = asyncio.run(ask_sleep(engine, QUESTION, lambda: engine.used))
     assert (line.name, line.verdict) == ("vLLM: sleep and wake", verdict)
     assert line.numbers == {"freed": pytest.approx(freed)}
-
-
-def test_an_engine_that_cannot_sleep_is_skipped_and_says_why():
-    line = asyncio.run(ask_sleep(ToyEngine(), QUESTION, None))
-    assert line.verdict == "skipped"
-    assert "no sleep mode" in line.found

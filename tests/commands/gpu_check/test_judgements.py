@@ -18,17 +18,12 @@ from torch.nn.attention import varlen  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
-    CASES,
-    FLASH,
-    TORCHS,
     GradientCase,
     judge_gradient,
-    judge_patches,
 )
 from restrain_openrlhf.commands.gpu_check.loaded_weights import judge_digests  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.memory import (  # noqa: E402
     TrainingStep,
-    check_estimate,
     estimated_bytes,
     extrapolate,
     judge_estimate,
@@ -52,7 +47,6 @@ from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.machine import flash_attention  # noqa: E402
-from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
 from restrain_openrlhf.records.metrics import StepRow  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
@@ -78,26 +72,6 @@ def test_a_case_that_could_not_tell_a_wrong_loss_fails():
     outcome = gradient(1e-3, "bf16", kl=0.01)
     assert outcome.verdict == "fail"
     assert "shows nothing" in outcome.found
-
-
-def test_every_numeric_type_is_tried_in_every_batching():
-    names = [case.name for case in (*CASES, *FLASH, *TORCHS)]
-    assert len(set(names)) == 10
-    packed = [
-        f"bf16, packed{rest}, {kernel}" for kernel in ("flash_attention_2", BY_TORCH) for rest in ("", ", dynamic")
-    ]
-    assert {"fp32, dynamic", *packed} <= set(names)
-
-
-def test_a_method_that_is_not_patched_is_named():
-    assert "X.y" in judge_patches(["X.y"]).found
-    assert failures([judge_patches(["X.y"]), judge_patches([])]) == ["hook"]
-
-
-def test_a_kernel_that_is_far_from_full_precision_fails():
-    outcomes = judge_kernels({"matrix product": 0.002, "attention": 0.5})
-    assert failures(outcomes) == ["kernel: attention"]
-    assert failures(judge_kernels({"attention": math.nan})) == ["kernel: attention"]
 
 
 def without_scale(query, key, value):
@@ -233,12 +207,6 @@ def test_a_single_weight_with_other_bits_fails_and_is_named():
     assert failures([other, missing, beyond, *nothing]) == ["weights in vLLM, bits"] * 5
 
 
-def test_an_update_that_was_not_measured_has_no_share():
-    outcome = judge_syncs(rows(0.01))
-    assert "an update too small to tell" in outcome.found
-    assert "arrived" not in outcome.numbers
-
-
 def test_gaps_of_a_policy_that_did_not_move_show_nothing():
     assert "did not move" in judge_syncs(rows(0.01, 0.01, kl=1e-6)).found
 
@@ -341,11 +309,3 @@ def test_what_is_estimated_alone_is_the_policy_by_itself():
     sharded = {**flags, "ds.zero_stage": 2}
     spread = {**sharded, **counts, "train.colocate_actor_ref": True}
     assert estimated_bytes(spread)[0] == estimated_bytes(sharded)[0]
-
-
-def test_a_layout_without_an_estimate_is_skipped_and_says_why():
-    few, more = TrainingStep(2, 10, 10, 20), TrainingStep(4, 10, 20, 40)
-    config = load_run_config(DEMO, {"openrlhf.actor.model_name_or_path": "absent/model"})
-    outcome = check_estimate(extrapolate(few, more), config)
-    assert outcome.verdict == "skipped"
-    assert "absent/model: its shape is not known here" in outcome.found

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
@@ -157,11 +156,6 @@ def test_a_lora_configuration_is_measured_with_its_adapters_alone_trained(model)
     assert estimated == 6 * by_hand
 
 
-def test_without_an_adapter_everything_is_trained(model):
-    layer = sum(inputs * outputs for inputs, outputs in MATRICES) + 2 * HIDDEN + 2 * HEAD
-    assert built(model, 2, 0)["trained"] == 2 * layer + HIDDEN + 2 * VOCABULARY * HIDDEN
-
-
 # Every one with another value than OpenRLHF's default.
 MADE_WITH = {
     "ds.zero_stage": 3,
@@ -245,12 +239,3 @@ def test_a_machine_with_less_memory_than_a_node_keeps_there_fails(short, verdict
     assert outcome.verdict == verdict
     assert outcome.found.startswith("74.9 GiB are estimated")
     assert "Adam on the host 67.4, vLLM's weights asleep 7.5" in outcome.found
-
-
-@pytest.mark.parametrize(("written", "limit"), [("max\n", None), ("4096\n", 4096), (None, None)])
-def test_a_containers_limit_is_its_memory(monkeypatch, tmp_path, written, limit):
-    file = tmp_path / "memory.max"
-    if written:
-        file.write_text(written)
-    monkeypatch.setattr(memory, "CONTAINERS", file)
-    assert memory.memory_here() == (limit or psutil.virtual_memory().total)

@@ -1,16 +1,13 @@
 """`restrain integrate`: the changed command is read by the shell itself, and asked of the gate that a run passes."""
 
 import os
-import re
 import subprocess
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
 
 from restrain_openrlhf.commands.integrate.changes import CommandReview
-from restrain_openrlhf.commands.integrate.command import SIGNS_OF_LIFE
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.config.checks import CHECKS, refuse_settings
 from restrain_openrlhf.config.checks.contradictions import refused_if
@@ -18,10 +15,8 @@ from restrain_openrlhf.config.checks.remedies import refusals
 from restrain_openrlhf.config.host_flags import agent_path, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.scoring.vote_statistics import StepVotes
 from tests.command_line import refused, restrain
 from tests.config.test_flags import CONTRADICTED, flags_with
-from tests.conftest import ROOT
 
 OURS = HookConfig(method=parse_settings({"name": "restrain"}), reference=Path("/shared/ref.jsonl"))
 SCRIPT = r"""#!/bin/bash
@@ -120,14 +115,6 @@ def test_only_what_changes_is_in_the_diff(script):
     assert sorted(path.name for path in script.parent.iterdir()) == ["train.sh"]
 
 
-def test_the_metrics_that_are_named_are_logged():
-    named = re.findall(r"restrain/(\w+)", SIGNS_OF_LIFE)
-    assert named == ["majority_share_mean", "voters"]
-    # Of the agent alone, as tests/e2e/test_agent.py reads it in the host's own log.
-    assert f'"restrain/{named[1]}"' in (ROOT / "restrain_openrlhf/hook/rollout/group_columns.py").read_text()
-    assert named[0] in {field.name for field in fields(StepVotes)}
-
-
 def test_the_reference_step_draws_as_the_command_trains(script):
     step = restrain("integrate", "--file", script).stdout.split("restrain reference")[1].split("\n==")[0]
     for word in ("'--model=some model/7b'", "'--prompts=my prompts.jsonl'", "--n=16", "--max-new-tokens=1024"):
@@ -221,11 +208,6 @@ def test_odd_scripts_change_as_bash_reads_them(name, tmp_path):
     }
 
 
-def test_a_comment_in_backquotes_is_no_word():
-    written = Written.of_command(ODD["comments in backquotes"].replace("FLAGS", GOOD))
-    assert CommandReview.of(written, OURS).unchecked == ()
-
-
 def test_old_names_of_flags_become_todays(tmp_path):
     script = r"""
 ARGS=(--pretrain m --prompt_data=p --vllm_num_engines 8 --colocate_all_models --n_samples_per_prompt 8)
@@ -248,13 +230,6 @@ python3 -m openrlhf.cli.train_ppo_ray "${ARGS[@]}" --eps_clip_low_high 0.1 0.3 "
     done = restrain("integrate", "--command", script)
     assert done.returncode == 0
     assert "--generate_max_len => --rollout.max_new_tokens\n" in done.stdout
-
-
-def test_every_old_name_has_a_flag_of_today():
-    names = yaml.safe_load((ROOT / "restrain_openrlhf/commands/integrate/old_names.yaml").read_text())
-    known = vars(parse([]))
-    assert set(names["renamed"].values()) <= known.keys()
-    assert not (names["renamed"].keys() | names["gone"].keys()) & known.keys()
 
 
 BARE = "python -m openrlhf.cli.train_ppo_ray --train.colocate_all --algo.kl.use_loss --algo.advantage.estimator"
@@ -290,16 +265,6 @@ def test_a_variable_that_depends_on_a_condition_is_not_checked(assigned):
     assert "only your shell knows the value\n$A\n\n" in done.stdout
     done = restrain("integrate", "--command", f"A='--train.seed x'\n{BARE} group_norm $A")
     assert "invalid int value" in done.stdout
-
-
-def test_a_file_that_is_named_with_an_equals_sign_is_that_of_the_command(tmp_path):
-    (tmp_path / "mine.yaml").write_text("method: {name: ttrl, votes: 64, train_on: 32}\n")
-    done = restrain(
-        "integrate",
-        "--command",
-        f"python -m restrain_openrlhf.hook.train_ppo_ray {GOOD} --restrain.config={tmp_path}/mine.yaml",
-    )
-    assert "draws 64 rollouts of a prompt and trains on 32" in done.stdout
 
 
 @pytest.mark.parametrize("style", [">-", "|", '"', ""])
@@ -376,18 +341,6 @@ def test_flags_in_variables_and_arrays_are_changed_where_they_are_assigned(tmp_p
     assert 'ARGS=(\n  --actor.model_name_or_path "$MODEL"' in after
 
 
-@pytest.mark.parametrize("line", [*AROUND.splitlines()[1:4], AROUND[AROUND.index("cat") :], "echo a )"])
-def test_another_line_of_a_script_does_not_stand_in_the_way(line):
-    after = changed(Written.of_command(f"{line}\npython -m openrlhf.cli.train_ppo_ray {GOOD}\n"))
-    assert after.startswith(f"{line}\npython -m restrain_openrlhf")
-
-
-def test_an_unknown_variable_between_flags_is_not_checked():
-    done = restrain("integrate", "--command", f'python -m openrlhf.cli.train_ppo_ray {GOOD} $EXTRA "$@"')
-    assert done.returncode == 0
-    assert "== Not checked: only your shell knows the value\n$EXTRA\n$@\n" in done.stdout
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -406,16 +359,6 @@ def test_ways_to_write_a_good_command(command):
     assert "+" in done.stdout
     assert "restrain_openrlhf.hook.train_ppo_ray" in done.stdout
     assert "None." in done.stdout
-
-
-def test_a_value_that_only_the_shell_knows_is_said_and_left():
-    command = (
-        f"python -m openrlhf.cli.train_ppo_ray {GOOD} --ckpt.path $SOMEWHERE/x --rollout.batch_size ${{BATCH:-64}}"
-    )
-    done = restrain("integrate", "--command", command)
-    assert done.returncode == 0
-    assert "== Not checked: only your shell knows the value\n--ckpt.path $SOMEWHERE/x\n\n" in done.stdout
-    assert "+    --ckpt.path" not in done.stdout
 
 
 @pytest.mark.parametrize(

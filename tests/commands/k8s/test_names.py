@@ -1,34 +1,137 @@
-"""Whatever the manifests, their comments and their page name resolves against the real registries and parsers."""
+"""Every preset on every overlay: each command line parses by the real parsers, and each path lies in a volume."""
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
+import typer
 import yaml
 
-from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, Stage, stage_of, stages_of
+from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, SHARED, stage_of, stages_of
+from restrain_openrlhf.commands.main import app
+from restrain_openrlhf.commands.reference import parse_shard
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.method import build
-from tests.commands.k8s import rules_jobs
+from test_time.cli import app as adaptations
 from tests.commands.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_kustomize, rendered, steps
-from tests.commands.k8s.manifests import OVERLAYS, Object, of_kind, overlay, runs
-from tests.commands.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
+from tests.commands.k8s.manifests import (
+    OVERLAYS,
+    Object,
+    Pod,
+    experiment_of,
+    of_kind,
+    overlay,
+    pick,
+    pods,
+    runs,
+    worker_gpus,
+)
 from tests.conftest import ROOT
 
 OCTOTHINKER = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
-PAGES = [ROOT / "docs" / "operations" / name for name in ("kubernetes.md", "kubernetes_details.md")]
-TEXT = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
-TREE = [*sorted((ROOT / "k8s").rglob("*.yaml")), *PAGES]
-FILE = re.compile(r"\b(?:configs|docs|k8s|docker|requirements|tests)/[\w./-]+\.(?:yaml|md|py|txt|Dockerfile)\b")
-COMMAND = re.compile(r"`((?:restrain|test-time) [^`…]*?)(?: ?\.\.\.)?`")
+# Ray hides the GPUs from an entrypoint that reserves none.
+WITH_GPUS = ["env", "-u", "CUDA_VISIBLE_DEVICES"]
 
 
-def words_of(objects: list[Object], step: str) -> dict[str, str]:
-    (job,) = [each for each in of_kind(objects, "Job") if stage_of(each) == step]
-    args = job["spec"]["template"]["spec"]["containers"][0]["args"]
-    return dict(word.removeprefix("--").split("=", 1) for word in args if "=" in word)
+@cache
+def programs() -> Mapping[str, Any]:
+    """The command lines that a manifest may use, as click commands."""
+    from huggingface_hub.cli.hf import app as hf
+
+    return {"restrain": typer.main.get_command(app), "test-time": typer.main.get_command(adaptations), "hf": hf}
+
+
+def command_lines(objects: list[Object]) -> Iterator[tuple[Pod, list[str]]]:
+    """The words of every container that has a command, and of every RayJob's entrypoint, with their pod."""
+    for each in pods(objects):
+        for container in each.containers:
+            if words := [*container.get("command", []), *container.get("args", [])]:
+                yield each, [word.replace("$(JOB_COMPLETION_INDEX)", "0") for word in words]
+        spec = each.owner["spec"]
+        # `test-time` runs on the worker, training on the head.
+        if each.role == ("worker" if "entrypointResources" in spec else "head"):
+            words = shlex.split(spec["entrypoint"])
+            yield each, words[len(WITH_GPUS) :] if words[: len(WITH_GPUS)] == WITH_GPUS else words
+
+
+def unresolved(words: Sequence[str]) -> Iterator[str]:
+    """What in one command line the real parsers or registries do not know."""
+    if words[0] == "sleep":
+        return
+    try:
+        command, rest = programs()[words[0]], list(words[1:])
+        while hasattr(command, "commands"):
+            command = command.commands[rest.pop(0)]
+            # The hub's program imports a command when it is run.
+            command = command.materialize() if hasattr(command, "materialize") else command
+        found = command.make_context(words[0], rest).params
+        for name in (found.get("benchmarks") or "").split(","):
+            assert not name or name in BENCHMARKS, name
+        if shard := found.get("shard"):
+            parse_shard(shard)
+        for key in ("template", "input_template"):
+            if "{" in str(found.get(key)):
+                assert "PROBLEM" in found[key].replace("$$", "$").format("PROBLEM"), found[key]
+    except Exception as error:  # noqa: BLE001 - typer and the hub's program each bring a click of their own
+        yield f"{' '.join(words)}: {error!r}"
+
+
+def unmounted(objects: list[Object]) -> Iterator[str]:
+    """Paths in a pod's words that lie in none of its volumes, or in one that is read-only and are written."""
+    configs = {each["metadata"]["name"]: each["data"] for each in of_kind(objects, "ConfigMap")}
+    for pod, words in command_lines(objects):
+        volumes = {each["name"]: each for each in pod.spec.get("volumes", [])}
+        mounts = [each for container in pod.containers for each in container.get("volumeMounts", [])]
+        for word in words:
+            option, _, path = word.rpartition("=")
+            holding = [each for each in mounts if PurePosixPath(path).is_relative_to(each["mountPath"])]
+            if path.startswith("/") and not holding:
+                yield f"{pod.name}: {path} is in no volume"
+            for mount in holding:
+                volume, inside = volumes[mount["name"]], PurePosixPath(path).relative_to(mount["mountPath"])
+                if option == "--out" and mount.get("readOnly"):
+                    yield f"{pod.name}: {path} is written to, and {mount['mountPath']} is read-only"
+                if "configMap" in volume and str(inside) not in configs[volume["configMap"]["name"]]:
+                    yield f"{pod.name}: {path} is no key of {volume['configMap']['name']}"
+
+
+def disagreeing(objects: list[Object], run: Object, folder: Any) -> Iterator[str]:
+    """What training is given that its steps do not make, or its pods do not have."""
+    config = experiment_of(objects, run, folder)
+    flags = vars(parse(to_arguments(host_flags(config))))
+    if GpuLayout.of(flags).needed != worker_gpus(run):
+        yield f"the layout needs {GpuLayout.of(flags).needed} GPUs, its workers have {worker_gpus(run)}"
+    if flags["ckpt.save_steps"] <= 0 or not flags["ckpt.load_enable"]:
+        yield "a preempted run starts from nothing"
+    words = {stage_of(each): args_of(each) for each in of_kind(objects, "Job")}
+    prompts, made = flags["data.prompt_dataset"], words.get("data")
+    if made and not {f"--out={prompts}", f"--supervised={prompts}"} & set(made):
+        folder_of, name = prompts.rsplit("/", 1)
+        if made[0] != "benchmarks" or made[1:] != [
+            name.removesuffix(".jsonl"),
+            "--problems-only",
+            f"--out={folder_of}",
+        ]:
+            yield f"training reads {prompts}, and {made} is made"
+    if "evaluation" in words:
+        wanted = {f"--model={config.run_dir}/model", f"--max-new-tokens={flags['rollout.max_new_tokens']}"}
+        if not wanted <= set(words["evaluation"]):
+            yield f"the evaluation lacks {wanted - set(words['evaluation'])}"
+        named = {word.partition("=")[2] for word in words["evaluation"] if word.startswith("--benchmark")}
+        if named != {word.removeprefix("--out=") for word in words["benchmarks"][1:]}:
+            yield f"{named} are evaluated, and {words['benchmarks']} are made"
+
+
+def args_of(job: Object) -> list[str]:
+    return job["spec"]["template"]["spec"]["containers"][0].get("args", [])
 
 
 def on_cluster(preset: str, name: str) -> bool:
@@ -38,14 +141,21 @@ def on_cluster(preset: str, name: str) -> bool:
 
 @pytest.mark.host
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_name_in_a_presets_manifests_resolves(preset, tmp_path):
+def test_what_a_presets_manifests_say_can_be_done(preset, tmp_path):
     needs_kustomize()
-    for name in OVERLAYS:
-        if not on_cluster(preset, name):
-            continue
+    for name in (each for each in OVERLAYS if on_cluster(preset, each)):
         objects = steps(preset, name)
-        found = [*names_resolve(objects), *paths_are_mounted(objects), *rules_jobs.steps_agree(objects)]
-        assert [*found, *rules_jobs.experiments_fit(objects, tmp_path)] == [], name
+        found = [problem for _, words in command_lines(objects) for problem in unresolved(words)]
+        (run,) = runs(objects)
+        assert [*found, *unmounted(objects), *disagreeing(objects, run, tmp_path)] == [], name
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_what_an_overlay_says_as_it_is_can_be_done(name):
+    objects = overlay(name)
+    found = [problem for _, words in command_lines(objects) for problem in unresolved(words)]
+    assert [*found, *unmounted(objects)] == []
+    assert f"--benchmarks={','.join(PAPER_BENCHMARKS)}" in args_of(pick(objects, "Job", "evaluation"))
 
 
 @pytest.mark.host
@@ -58,8 +168,7 @@ def test_every_name_in_a_presets_manifests_resolves(preset, tmp_path):
     ],
 )
 def test_the_real_rendering_has_the_words_that_are_checked_above(preset, name):
-    real = rendered(config=preset, overlay=name)
-    assert comparable(real) == comparable(steps(preset, name))
+    assert comparable(rendered(config=preset, overlay=name)) == comparable(steps(preset, name))
 
 
 def comparable(objects: list[Object]) -> str:
@@ -67,19 +176,6 @@ def comparable(objects: list[Object]) -> str:
     bare = [{**each, "metadata": {**each["metadata"], "annotations": None}} for each in objects]
     text = yaml.dump_all(sorted(bare, key=lambda each: (each["kind"], each["metadata"]["name"])))
     return re.sub(r"(image: ).*|(-experiment)-[a-z0-9]{10}|(restrain-train)@.*", r"\1\2\3", text)
-
-
-def test_the_evaluation_runs_the_papers_benchmarks_whether_rendered_or_not():
-    assert {"mmlu_stem", "gpqa_diamond", "minerva_math"} <= set(PAPER_BENCHMARKS) <= set(BENCHMARKS)
-    for name in OVERLAYS:
-        assert words_of(overlay(name), "evaluation")["benchmarks"].split(",") == list(PAPER_BENCHMARKS)
-
-
-@pytest.mark.host
-@pytest.mark.parametrize(("preset", "length"), [(OCTOTHINKER, "8192"), (PRESET, "4096")])
-def test_responses_are_as_long_in_evaluation_as_in_training(preset, length):
-    needs_kustomize()
-    assert words_of(steps(preset, "8xa100-80g"), "evaluation")["max-new-tokens"] == length
 
 
 @pytest.mark.host
@@ -102,12 +198,6 @@ def test_a_trys_deadline_is_the_configurations_or_the_trees(preset, overlay, day
 
 
 @pytest.mark.host
-def test_fewer_benchmarks_may_be_asked_for():
-    objects = rendered("--benchmarks", "math500, aime25", "--only", "evaluation")
-    assert words_of(objects, "evaluation")["benchmarks"] == "math500,aime25"
-
-
-@pytest.mark.host
 @pytest.mark.parametrize("preset", [preset for preset in PRESETS if job_of(preset) == "train"])
 def test_there_is_an_offline_pass_exactly_where_the_method_reads_one(preset):
     made = experiment(preset, "8xa100-80g")
@@ -118,64 +208,20 @@ def test_there_is_an_offline_pass_exactly_where_the_method_reads_one(preset):
     assert ("reference" in made.document) is reads
 
 
-def test_what_reads_no_offline_pass_is_among_the_presets():
-    methods = {preset: build(load_run_config(ROOT / preset).method) for preset in PRESETS}
-    without = {preset for preset, method in methods.items() if not method.needs_reference}
-    assert {f"configs/dapo14k/qwen3-4b-base/{name}.yaml" for name in ("ttrl", "grpo_gold")} <= without
-    assert {"configs/ablations/no_prompt_weight.yaml", "configs/ablations/online_prompt_weight.yaml"} <= without
-    assert PRESET not in without
+def identity(each: Object) -> tuple[str, str | None, str]:
+    return each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]
 
 
-@pytest.mark.parametrize("path", TREE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_commands_and_options_named_in_a_text_exist(path):
-    text = path.read_text(encoding="utf-8")
-    assert [name for name in FILE.findall(text) if not (ROOT / name).exists()] == []
-    commands = [words for words in map(shlex.split, COMMAND.findall(text)) if len(words) > 1]
-    assert [problem for words in commands for problem in unknown_in(words)] == []
-
-
-def unknown_in(words: list[str]) -> Iterator[str]:
-    """Of a command in a sentence, which need not be whole: its name and its options."""
-    command, rest = command_of(words[0], words[1:])
-    options = {option for parameter in command.params for option in parameter.opts}
-    yield from (f"{words}: no option {word}" for word in rest if word.startswith("-") and word not in options)
-
-
-def test_every_command_line_of_the_pages_parses():
-    lines = re.sub(r"\\\n\s+", "", TEXT)
-    commands = [
-        shlex.split(line, comments=True) for line in re.findall(r"^ {4}((?:restrain|hf) .*)", lines, re.MULTILINE)
-    ]
-    assert len(commands) > 3
-    assert [problem for words in commands for problem in unresolved(words)] == []
-
-
-# What Kubernetes' ClusterRole `admin` may write, of the kinds that are used here.
-ADMIN_ROLE = {
-    "ConfigMap",
-    "Deployment",
-    "HorizontalPodAutoscaler",
-    "Job",
-    "NetworkPolicy",
-    "PersistentVolumeClaim",
-    "Pod",
-    "PodDisruptionBudget",
-    "Service",
-    "ServiceAccount",
-}
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_the_pages_grant_what_a_namespaces_administrator_lacks(name):
-    text = TEXT.replace("\\\n", " ")
-    granted = set(re.findall(r"--verb=\S*create\S*\s+--resource=(\S+)", text))
-    resources = {resource.partition(".")[0] for words in granted for resource in words.split(",")}
-    used = {each["kind"] for each in overlay(name) if stage_of(each) is not Stage.ADMIN}
-    assert {f"{kind.lower()}s" for kind in used - ADMIN_ROLE} <= resources
-
-
-def test_the_pages_name_every_benchmark_that_an_evaluation_needs():
-    assert [name for name in PAPER_BENCHMARKS if f"`{name}`" not in TEXT] == []
+@pytest.mark.host
+@pytest.mark.parametrize("name", ["8xa100-80g", "single-node"])
+def test_no_two_presets_have_an_object_in_common_but_the_platform(name):
+    needs_kustomize()
+    # Those of a study have one folder between them: `restrain study` gives each its own.
+    alone = [preset for preset in PRESETS if not preset.startswith("configs/cpu/study/") and on_cluster(preset, name)]
+    own = [each for preset in alone for each in steps(preset, name) if stage_of(each) not in SHARED]
+    assert [found for found, count in Counter(map(identity, own)).items() if count > 1] == []
+    # Every pod and every policy is of one experiment.
+    assert all(each["metadata"]["labels"]["restrain-experiment"] in each["metadata"]["name"] for each in own)
 
 
 @pytest.mark.parametrize("folder", ["base/reward", "components/url-only"])

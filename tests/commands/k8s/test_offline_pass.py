@@ -26,8 +26,7 @@ from restrain_openrlhf.reference import (  # noqa: E402
 )
 from tests.command_line import restrain  # noqa: E402
 from tests.commands.k8s.experiments import ONE_GPU_PRESETS, job_of, rendered  # noqa: E402
-from tests.commands.k8s.manifests import OVERLAYS, Object, overlay, runs  # noqa: E402
-from tests.commands.k8s.rules_jobs import experiment_of  # noqa: E402
+from tests.commands.k8s.manifests import OVERLAYS, Object, experiment_of, overlay, runs  # noqa: E402
 from tests.reference.votes_by_rule import Engine  # noqa: E402
 
 PROBLEMS = 7
@@ -74,8 +73,7 @@ def what_training_reads(objects: list[Object], run: Object, folder: Path) -> Ref
     return reference
 
 
-@pytest.mark.parametrize("rollouts", [16, 20], ids=["all are read", "a part is read"])
-@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.parametrize(("shards", "rollouts"), [(1, 16), (3, 20)])
 def test_what_the_steps_of_a_pass_write_is_what_training_reads(volumes, shards, rollouts):
     words = ("--shards", shards, "--set", f"pass_n={rollouts}")
     objects = rendered(*WITH_MODEL, *words, config=PASSES[0], overlay="single-node")

@@ -9,16 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.commands.k8s.experiment import load_experiment, on_volume
-from restrain_openrlhf.commands.k8s.render import BY_DIGEST, configured_images, refuse_old_kubectl
+from restrain_openrlhf.commands.k8s.render import refuse_old_kubectl
 from restrain_openrlhf.commands.k8s.stages import COMPONENT, OFFLINE_PASS, Stage, stage_of, stages_of
 from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.config.nodes import LONGEST_NAME, Layout, NodeShape, plan, run_name
-from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.errors import ConfigError
-from tests.commands.k8s import rules_jobs, rules_names, rules_pods
 from tests.commands.k8s.experiments import (
     IMAGE,
-    LARGER,
     ONE_GPU_PRESETS,
     PRESETS,
     experiment,
@@ -28,7 +25,8 @@ from tests.commands.k8s.experiments import (
     rendered,
     steps,
 )
-from tests.commands.k8s.manifests import pick
+from tests.commands.k8s.manifests import experiment_of, pick, worker_gpus
+from tests.commands.k8s.test_names import command_lines, unresolved
 from tests.conftest import ROOT
 
 # OpenRLHF's defaults are 8 GPUs for each model, nothing colocated; 2304 rollouts are whole batches on 3 GPUs and on 32.
@@ -103,8 +101,8 @@ def test_the_experiment_is_in_every_step(tmp_path):
     words = [word for name, value in sets.items() for word in ("--set", f"{name}={value}")]
     objects = rendered("--shards", 4, *words, overlay="multi-node-h100")
     job = pick(objects, "RayJob", "train-mine")
-    assert rules_jobs.worker_gpus(job) == 16
-    config = rules_jobs.experiment_of(objects, job, tmp_path)
+    assert worker_gpus(job) == 16
+    config = experiment_of(objects, job, tmp_path)
     assert str(config.run_dir) == "/mnt/work/runs/mine"
     assert PASS.fullmatch(str(config.reference))[2] == ".first-16"
     whole = str(config.reference).replace(".first-16", "")
@@ -117,9 +115,6 @@ def test_the_experiment_is_in_every_step(tmp_path):
     assert args_of(objects, "subset-reference-mine") == [f"--out={config.reference}", "--n=16", whole]
     assert "--model=/mnt/work/runs/mine/model" in args_of(objects, "evaluation-mine")
     assert args_of(objects, "prefetch-mine") == ["Qwen/Qwen3-4B-Base"]
-    assert [
-        p for rule in (rules_pods.images_by_digest, rules_pods.pod_security_restricted) for p in rule(objects)
-    ] == []
 
 
 # The pass of a preset: prompts, model, what it is drawn with, rollouts of each prompt, and those of them that are read.
@@ -192,16 +187,6 @@ def test_the_offline_pass_has_the_runs_limits_of_engines_and_is_the_same_pass():
 
 
 @pytest.mark.host
-def test_an_offline_pass_may_have_rollouts_of_its_own_number():
-    objects = rendered("--set", "pass_n=64", config=f"{QWEN}/srt_offline.yaml")
-    name = "dapo14k-qwen3-4b-srt-offline-"
-    (reference,) = [each for each in objects if each["metadata"]["name"].startswith(f"reference-{name}")]
-    assert "--n=64" in reference["spec"]["template"]["spec"]["containers"][0]["args"]
-    (cut,) = [each for each in objects if each["metadata"]["name"].startswith(f"subset-reference-{name}")]
-    assert "--n=32" in cut["spec"]["template"]["spec"]["containers"][0]["args"]
-
-
-@pytest.mark.host
 def test_a_reference_on_a_volume_is_used_as_it_is():
     objects = rendered("--set", "reference=/mnt/work/data/mine.jsonl")
     assert not {each["metadata"]["labels"][COMPONENT] for each in objects} & set(OFFLINE_PASS)
@@ -220,8 +205,8 @@ def test_test_time_presets_render_to_a_job_that_the_command_line_takes():
     words = job["spec"]["entrypoint"].split()
     assert words[words.index("--out") + 1] == "/mnt/work/runs/test-time-math500-ttrl_protocol-ettrl"
     assert words[words.index("--prompts") + 1] == "/mnt/work/data/math500.jsonl"
-    assert list(rules_names.names_resolve([job])) == []
-    assert rules_jobs.worker_gpus(job) == 8
+    assert [problem for _, line in command_lines([job]) for problem in unresolved(line)] == []
+    assert worker_gpus(job) == 8
 
 
 @pytest.mark.host
@@ -263,8 +248,8 @@ def test_what_only_the_clusters_administrator_may_write_is_apart(tmp_path):
         for path in (tmp_path / "new").glob("*.yaml")
     }
     admin = kinds.pop("admin")
-    assert admin >= rules_jobs.CLUSTER_WIDE
-    assert admin - rules_jobs.CLUSTER_WIDE == {"ResourceQuota", "LocalQueue"}
+    cluster_wide = {"Namespace", "PriorityClass", "ClusterQueue", "ResourceFlavor", "WorkloadPriorityClass"}
+    assert admin == cluster_wide | {"ResourceQuota", "LocalQueue"}
     assert admin.isdisjoint(set().union(*kinds.values()))
 
 
@@ -314,6 +299,8 @@ def test_steps_that_nothing_needs_are_left_out():
         (("--set", "openrlhf.logger.wandb.key=0123456789abcdef"), "8xa100-80g", "on Kubernetes in a Secret"),
         (("--set", "run_dir=/home/somebody/run"), "8xa100-80g", "is outside the working folder"),
         (("--manifests", "docs"), "8xa100-80g", "has no overlays/"),
+        (("--components", "runtime"), "8xa100-80g", "'runtime' is unknown. Choose one of images"),
+        (("--access-mode", "ReadWriteOnce"), "8xa100-80g", "share volumes"),
     ],
 )
 def test_bad_input_is_one_line(words, overlay, message):
@@ -330,19 +317,6 @@ def test_a_preset_for_one_gpu_asks_for_one(preset, overlay):
     (run,) = [each for each in steps(preset, overlay) if each["kind"] == "Job" and stage_of(each) == made.job]
     (container,) = run["spec"]["template"]["spec"]["containers"]
     assert {each["nvidia.com/gpu"] for each in container["resources"].values()} == {"1"}
-
-
-@pytest.mark.host
-def test_what_a_gpu_of_24_gb_cannot_hold_is_refused_where_its_memory_is_given(tmp_path):
-    words = ("--image", IMAGE, "--gpu-memory", 24)
-    message = refused(*words, config="configs/one_gpu/80gb/qwen3-4b-base.yaml", overlay="single-node")
-    assert "A GPU has 24.0 GiB, and what is certain alone needs" in message
-    larger = refused("--image", IMAGE, config=LARGER, overlay="single-node")
-    assert "A GPU has 80.0 GiB, and what is certain alone needs" in larger
-    needs_kustomize()
-    for number, preset in enumerate(ONE_GPU_PRESETS):
-        if "/24gb/" in preset:
-            assert render(*words, config=preset, overlay="single-node", out=tmp_path / str(number)).returncode == 0
 
 
 def test_a_missing_or_old_kubectl_is_named(monkeypatch, tmp_path):
@@ -392,9 +366,3 @@ def test_a_model_that_can_be_no_id_of_the_hub_is_not_downloaded():
     study = experiment("configs/cpu/study/spurious/ttrl.yaml", "8xa100-80g")
     assert study.model == "/mnt/work/runs/study/spurious/model"
     assert Stage.PREFETCH not in stages_of(study)
-
-
-def test_the_trees_own_images_are_unset_on_purpose():
-    for name, image in configured_images(KUBERNETES).items():
-        assert BY_DIGEST.fullmatch(image)
-        assert image == f"registry.invalid/{name}@sha256:{'0' * 64}"

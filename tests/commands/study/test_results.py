@@ -8,7 +8,6 @@ import pytest
 
 from restrain_openrlhf.commands.study import (
     accuracies,
-    draw,
     plan_study,
     write_study,
 )
@@ -47,31 +46,6 @@ def test_a_curve_is_the_mean_over_seeds_of_the_steps_they_share(study):
     assert curve.steps == (0, 5)
     assert curve.mean == pytest.approx([0.5, 0.7])
     assert curve.deviation == pytest.approx([0, np.sqrt(0.02)])
-
-
-def test_configurations_keep_their_order_and_the_unevaluated_are_left_out(study):
-    runs = study({"z": "{name: ttrl}", "m": "{name: ttrl}", "a": "{name: srt_easy}"})
-    evaluated(runs[0], {0: 0.5})
-    evaluated(runs[2], {0: 0.6})
-    found = accuracies(runs)
-    assert [curve.name for curve in found] == ["z", "a"]
-    assert [len(curve.values) for curve in found] == [1, 1]
-
-
-def test_each_group_is_drawn_with_a_line_for_each_configuration(study):
-    one, other = study({"ttrl": "{name: ttrl}"})
-    evaluated(one, {0: 0.5, 10: 0.6})
-    evaluated(other, {0: 0.5, 10: 0.8})
-    (axes,) = draw(accuracies([one, other])).axes
-    (line,) = axes.lines
-    assert (list(line.get_xdata()), line.get_label()) == ([0, 10], "ttrl")
-    assert list(line.get_ydata()) == pytest.approx([0.5, 0.7])
-    (band,) = axes.collections
-    edges = band.get_paths()[0].vertices
-    assert edges[:, 1].max() == pytest.approx(0.7 + np.sqrt(0.02))
-    assert edges[:, 1].min() == pytest.approx(0.5)
-    axes.figure.draw_without_rendering()
-    assert axes.get_legend().get_window_extent().y1 <= axes.get_window_extent().y0, "the legend hides no curve"
 
 
 def test_the_table_and_pictures_are_written(study, tmp_path):

@@ -111,15 +111,6 @@ def test_a_study_stopped_by_sigterm_goes_on_where_it_was(configs, out):
     assert (out / "table.md").read_text().count("| small |") == 2
 
 
-def test_what_is_complete_is_not_trained_again(configs, out):
-    assert study(configs, out).returncode == 0
-    (out / "started.jsonl").unlink()
-    (out / "table.md").unlink()
-    assert study(configs, out).returncode == 0
-    assert started(out) == []
-    assert (out / "table.md").exists()
-
-
 def test_a_run_that_fails_stops_no_other_and_the_same_command_repeats_it_alone(configs, out):
     (out / "fail" / "ttrl").mkdir(parents=True)
     done = study(configs, out)
@@ -134,17 +125,6 @@ def test_a_run_that_fails_stops_no_other_and_the_same_command_repeats_it_alone(c
     (out / "fail" / "ttrl").rmdir()
     assert study(configs, out).returncode == 0
     assert started(out)[2:] == ["small/ttrl/seed-42"]
-
-
-def test_as_many_runs_as_asked_for_go_at_once(configs, out):
-    (out / "meet").write_text("1")
-    assert study(configs, out, "--jobs", 2).returncode == 0
-
-
-def test_without_jobs_runs_go_one_at_a_time(configs, out):
-    (out / "one-at-a-time").touch()
-    assert study(configs, out, seeds=2).returncode == 0
-    assert len(started(out)) == 4
 
 
 def test_a_stop_ends_all_the_runs_that_go_at_once(configs, out):

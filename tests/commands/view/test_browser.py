@@ -8,10 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from restrain_openrlhf.commands.view import source
 from restrain_openrlhf.commands.view.export import export
 from restrain_openrlhf.commands.view.source import ViewedRuns, material
-from restrain_openrlhf.records.kept import step_file
 from tests.commands.view.browser import chromium, missing, watched
 from tests.commands.view.runs import boxed, scored_group, small_run, write_run
 
@@ -250,42 +248,6 @@ def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
     assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_told_from_what_is_behind_it(tmp_path, browser, scheme):
-    """A contrast of 4.5, as WCAG 2 asks for at level AA."""
-    export(material(small_run(tmp_path), None), tmp_path / "view.html", 50)
-    made = watched(browser, color_scheme=scheme)
-    made.open((tmp_path / "view.html").as_uri())
-    made.page.locator(".row").nth(1).click()
-    made.page.wait_for_selector(".class")
-    low = made.page.evaluate(LOW_CONTRAST)
-    made.page.close()
-    assert low == []
-
-
-LOW_CONTRAST = """() => {
-  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((each) => each / 255)
-    .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, each, place) => sum + each * [0.2126, 0.7152, 0.0722][place], 0);
-  const behind = (element) => {
-    for (; element; element = element.parentElement) {
-      const found = numbers(getComputedStyle(element).backgroundColor);
-      if (found.length === 3) return found;
-    }
-    return [255, 255, 255];
-  };
-  const shown = [...document.querySelectorAll("body *")].filter((element) =>
-    [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && element.checkVisibility()
-    && !["SCRIPT", "STYLE", "OPTION"].includes(element.tagName));
-  return shown.map((element) => {
-    const both = [light(numbers(getComputedStyle(element).color)), light(behind(element))];
-    const [one, other] = both.sort((a, b) => b - a);
-    return [element.className || element.tagName, element.textContent.slice(0, 20), (one + 0.05) / (other + 0.05)];
-  }).filter((found) => found[2] < 4.5);
-}"""
-
-
 def one_group(folder, *responses, prompt="How much?"):
     return material(write_run(folder, [scored_group(1, 0, prompt, responses)]), None)
 
@@ -307,16 +269,6 @@ def test_a_long_text_without_a_space_is_shown_in_pieces(tmp_path, page, serving)
     main.get_by_role("button", name="Show more: 990,009 characters left").click()
     expect(written).to_have_count(2)
     assert [len(each) for each in written.all_inner_texts()] == [10_000, 10_000]
-
-
-def test_an_answer_of_a_megabyte_is_shown_in_pieces(tmp_path, page, serving):
-    group = scored_group(1, 0, "Write a program.", boxed("1"))
-    long = replace(group, rollouts=(replace(group.rollouts[0], answer="z" * 1_000_000),))
-    main = opened_group(page, serving, material(write_run(tmp_path, [long]), None))
-    card = main.locator(".class").first
-    expect(card.get_by_role("button", name="Show more: 990,000 characters left")).to_be_visible()
-    # Its responses are in sight below it.
-    expect(card.locator("details")).to_be_in_viewport()
 
 
 def test_a_text_of_many_formulas_is_drawn_in_pieces(tmp_path, page, serving):
@@ -382,68 +334,6 @@ def test_money_is_no_formula(tmp_path, page, serving, text, formulas):
         assert written.inner_text() == f"{text} [done]"
 
 
-def test_back_leads_to_the_group_before_and_an_address_to_its_group(opened):
-    opened.page.locator(".row").nth(0).click()
-    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 0"))
-    opened.page.locator(".row").nth(4).click()
-    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
-    opened.page.go_back()
-    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 0"))
-    opened.page.evaluate("location.hash = '#penalized=on&open=0/2/1'")
-    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
-    assert rows(opened) == ["step 1 · group 1", "step 2 · group 1"]
-
-
-def test_an_address_of_a_group_that_was_not_kept_says_so(tmp_path, page, serving):
-    page.open(f"{serving(material(small_run(tmp_path), None))}#open=0/9/0")
-    expect(page.page.locator("main")).to_have_text(re.compile("names the group 0/9/0 .*, which was not kept"))
-    page.page.locator(".row").first.click()
-    expect(page.page.locator("h2")).to_have_text(re.compile("^Step 1, group 0"))
-
-
-def test_an_address_leads_to_its_group_in_a_long_run(tmp_path, page, serving, monkeypatch):
-    monkeypatch.setattr(source, "PAGE", 3)
-    page.page.goto(f"{serving(material(small_run(tmp_path), None))}?groups=3#open=0/2/1")
-    expect(page.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
-    expect(page.page.locator("#reading")).to_have_text(re.compile("^6 groups .* 1 step still to read"))
-
-
-def test_on_a_phone_the_opened_group_comes_into_sight(tmp_path, page, serving):
-    page.page.set_viewport_size({"width": 390, "height": 800})
-    opened_group(page, serving, material(small_run(tmp_path), None))
-    expect(page.page.locator("h2")).to_be_in_viewport()
-    assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def test_an_answer_is_found_and_the_list_has_each_groups_majority(opened):
-    opened.page.locator("[name=text]").fill("frac{3}")
-    assert rows(opened) == [f"step {step} · group 2" for step in (1, 2, 3)]
-    opened.page.locator("[name=text]").fill("")
-    assert opened.texts(".row .top")[:2] == ["4", "1"]
-
-
-def test_equal_responses_are_one_and_can_be_copied(tmp_path, browser, serving):
-    page = watched(browser, permissions=["clipboard-read", "clipboard-write"])
-    response = "so $x = \\boxed{4}$"
-    main = opened_group(page, serving, one_group(tmp_path, response, "\\boxed{4}", response, response))
-    assert [text.partition("A")[0] for text in main.locator("summary").all_inner_texts()] == [
-        "rollouts 0, 2, 3",
-        "rollout 1",
-    ]
-    main.get_by_role("button", name="Copy as it was written").first.click()
-    assert page.page.evaluate("navigator.clipboard.readText()") == response
-    page.page.close()
-
-
-def test_a_long_run_is_read_further_when_the_reader_asks(serving, page, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "PAGE", 3)
-    page.page.goto(f"{serving(material(small_run(tmp_path), None))}?groups=5")
-    expect(page.page.locator("#reading")).to_have_text(re.compile(r"^6 groups .* 1 step still to read"))
-    page.page.get_by_role("button", name="Read more groups").click()
-    expect(page.page.locator("#reading")).to_have_text(re.compile(r"^9 groups of 3 prompts at 3 steps$"))
-    expect(page.page.get_by_role("button", name="Read more groups")).to_be_hidden()
-
-
 def test_responses_are_searched_when_the_reader_asks(opened):
     opened.page.locator("[name=text]").fill("DO NOT know")
     expect(opened.page.locator(".row")).to_have_count(0)
@@ -452,26 +342,6 @@ def test_responses_are_searched_when_the_reader_asks(opened):
     assert rows(opened) == [f"step {step} · group 1" for step in (1, 2, 3)]
     opened.page.locator("[name=text]").fill("2 + 3")
     expect(opened.page.locator(".row .where").first).to_have_text("step 1 · group 0")
-
-
-def test_a_search_that_comes_late_leaves_the_one_that_was_typed_meanwhile(tmp_path, page, serving):
-    page.open(serving(material(small_run(tmp_path), None)))
-    late = []
-
-    def hold(route):
-        late.append(route)
-
-    page.page.route(re.compile("text=so"), hold)
-    page.page.locator("[name=responses]").check()
-    with page.page.expect_request(re.compile("text=so")):
-        page.page.locator("[name=text]").fill("so")
-    expect(page.page.locator("#shown")).to_have_text("0 of 9 groups, still searching the responses")
-    page.page.locator("[name=text]").fill("not know")
-    expect(page.page.locator("#shown")).to_have_text("3 of 9 groups")
-    with page.page.expect_response(re.compile("text=so")):
-        late[0].continue_()
-    page.page.evaluate("new Promise(requestAnimationFrame)")
-    assert page.texts("#shown") == ["3 of 9 groups"]
 
 
 @pytest.mark.parametrize("way", ["served", "exported"])
@@ -492,44 +362,4 @@ def test_two_runs_are_shown_side_by_side(tmp_path, page, serving, way):
     assert page.texts(".class h4") == ["5", "7"]
     page.page.locator("[name=run]").select_option("1")
     assert rows(page) == ["ttrl · step 2 · group 5", "ttrl · step 9 · group 5"]
-    assert page.troubles == []
-
-
-def test_a_runs_long_name_hides_neither_the_step_nor_the_vote(tmp_path, page, serving):
-    runs = [small_run(tmp_path / ("restrain-" * 9 + end)) for end in ("one", "two")]
-    page.open(serving(material(runs[0], None, beside=runs[1])))
-    row = page.page.locator(".row").first
-    for text in ("step 1 · group 0", "4", "3/4"):
-        part = row.get_by_text(text, exact=True)
-        assert part.evaluate(
-            "each => each.scrollWidth <= each.clientWidth || getComputedStyle(each).display === 'inline'"
-        )
-        assert ends(part) <= ends(row)
-    assert ends(row.locator(".share")) <= ends(row)
-
-
-def ends(element):
-    box = element.bounding_box()
-    return box["x"] + box["width"]
-
-
-def test_the_open_groups_column_is_in_sight_in_a_chart_of_many_steps(tmp_path, page, serving):
-    page.page.set_viewport_size({"width": 390, "height": 800})
-    run = write_run(tmp_path, [scored_group(step, 0, PROMPT, boxed("4", "5")) for step in range(1, 61)])
-    page.page.goto(f"{serving(material(run, None))}#open=0/55/0")
-    expect(page.page.get_by_label("step 55: 4 1, 5 1", exact=False)).to_be_in_viewport()
-
-
-def test_a_damaged_step_is_said_on_the_page(tmp_path, page, serving):
-    run = small_run(tmp_path)
-    step_file(run, 2).write_bytes(b"no parquet")
-    page.open(serving(material(run, None)))
-    assert "step-000002.parquet: is not a complete Parquet file" in page.texts("#damaged")[0]
-    assert len(rows(page)) == 6
-
-
-def test_the_page_works_with_a_token(tmp_path, page, serving):
-    page.open(f"{serving(material(small_run(tmp_path), None), 'secret')}?token=secret")
-    page.page.locator(".row").first.click()
-    page.page.wait_for_selector(".class")
     assert page.troubles == []

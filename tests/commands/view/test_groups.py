@@ -1,14 +1,12 @@
 """What the list and an open group show: flips, equal answers over the steps, missing answers, gold under a template."""
 
-from dataclasses import replace
-
 import pytest
 
 from restrain_openrlhf.answers import canonical_key
-from restrain_openrlhf.commands.view.summary import Summaries, details, no_votes
+from restrain_openrlhf.commands.view.summary import Summaries, details
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for, join
+from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
 from tests.commands.view.runs import boxed, scored_group
 
 
@@ -27,14 +25,6 @@ def test_an_equal_answer_written_otherwise_is_no_flip():
     first, second = summaries(["\\frac{1}{2}", "0.5"], ["0.5", "0.50"])
     assert second.flipped_from is None
     assert [each.number for each in (*first.votes, *second.votes)] == [0, 0]
-
-
-@pytest.mark.parametrize("order", [("1/2", "0.50", "0.50", "3"), ("0.50", "3", "1/2", "0.50")])
-def test_a_class_is_shown_as_most_of_its_rollouts_write_it(order):
-    (found,) = summaries(order)
-    assert [each.answer for each in found.votes] == ["0.50", "3"]
-    opened = details(scored_group(1, 0, "p", boxed(*order)), PromptGold())
-    assert [each.answer for each in opened.classes] == ["0.50", "3"]
 
 
 SEVEN = ("7", canonical_key("7"))
@@ -64,13 +54,6 @@ def test_an_open_group_has_its_classes_side_by_side_and_rollouts_without_an_answ
     assert opened.classes[0].label_weight > opened.classes[1].label_weight
 
 
-def test_without_gold_nothing_is_right_or_wrong():
-    (found,) = summaries(["1"])
-    assert (found.graded, found.votes[0].right) == (False, None)
-    (found,) = summaries([None], gold=PromptGold({text_hash("p"): "1"}))
-    assert (found.graded, found.votes) == (True, ())
-
-
 PROBLEMS = ["How many? Say it.", "How much? Say it.", "Where? Say it."]
 
 
@@ -81,18 +64,6 @@ def test_gold_is_found_under_any_template(template, write_jsonl):
     assert [gold_for(prompts, gold, {}).of(prompt) for prompt in prompts] == [None, None, "4"]
 
 
-def test_one_prompt_alone_is_found_under_a_template():
-    answers = {text_hash("2 + 2"): "4"}
-    assert join(["<u>2 + 2<a>"], answers) == PromptGold(answers, before=3, after=3)
-
-
 def test_gold_of_other_problems_is_refused(write_jsonl):
     with pytest.raises(DataError, match="answers none of the 3 prompts"):
         gold_for(PROBLEMS, write_jsonl("gold.jsonl", [{"problem": "another", "answer": "4"}]), {})
-
-
-def test_a_long_answer_is_cut_in_the_list_alone():
-    group = scored_group(1, 0, "p", boxed("9"))
-    long = replace(group, rollouts=tuple(replace(each, answer="9" * 5000) for each in group.rollouts))
-    assert len(Summaries(PromptGold(), no_votes).summary(long).votes[0].answer) == 120
-    assert len(details(long, PromptGold()).classes[0].answer) == 5000

@@ -42,15 +42,6 @@ def test_readers_at_different_places_get_what_one_alone_gets(tmp_path, monkeypat
         assert shared.get("/api/groups", params={"start": place}).json() == pages[place]
 
 
-def test_a_page_reads_its_own_steps_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "PAGE", 3)
-    run = small_run(tmp_path)
-    step_file(run, 3).write_bytes(b"no parquet")
-    server = client(run)
-    pages = [server.get("/api/groups", params={"start": place}).json() for place in range(3)]
-    assert [(len(page["groups"]), len(page["damaged"])) for page in pages] == [(3, 0), (3, 0), (0, 1)]
-
-
 def test_a_group_is_read_when_it_is_opened(tmp_path):
     opened = client(small_run(tmp_path)).get("/api/groups/0/1/0").json()
     assert [(each["answer"], each["votes"]) for each in opened["classes"]] == [("4", 3), ("5", 1)]
@@ -172,15 +163,3 @@ def test_every_answer_allows_nothing_from_outside(tmp_path, path):
     assert "http" not in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert "access-control-allow-origin" not in headers
-
-
-def test_the_runs_name_is_escaped(tmp_path):
-    page = client(small_run(tmp_path / "<b>&run")).get("/").text
-    assert "&lt;b&gt;&amp;run" in page
-    assert "<b>" not in page
-
-
-def test_numbers_that_json_has_no_word_for_arrive_as_text(tmp_path):
-    group = scored_group(1, 0, "p", boxed("1"), gap=float("nan"))
-    opened = client(write_run(tmp_path, [group])).get("/api/groups/0/1/0").json()
-    assert opened["classes"][0]["rollouts"][0]["log_prob_gap"] == "NaN"

@@ -9,7 +9,6 @@ from restrain_openrlhf.config import this_machine
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.device import Device
-from tests.command_line import restrain
 from tests.config.memory.cases import flags
 
 MODEL = "Qwen/Qwen3-4B-Base"
@@ -104,14 +103,3 @@ def test_a_run_is_refused_before_its_model_is_looked_for(monkeypatch, tmp_path):
     monkeypatch.setattr(preflight, "model_fingerprint", lambda model: pytest.fail(f"{model} was looked for"))
     with pytest.raises(ConfigError, match=r"A GPU has 24\.0 GiB, and what is certain alone needs 74\.9"):
         preflight.check_run(load_hook_config(hook), vars(parse(to_arguments(asked))))
-
-
-def test_an_overlays_gpus_refuse_what_they_cannot_hold(tmp_path):
-    config = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
-    words = [config, "--overlay", "single-node", "--out", tmp_path / "out"]
-    one = [
-        f"--set=openrlhf.{name}=1" for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.num_engines")
-    ]
-    done = restrain("k8s", "render", *words, *one)
-    assert done.returncode == 2
-    assert "A GPU has 80.0 GiB, and what is certain alone needs 149.6" in done.stderr
