@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.config.command_line import preset_names
 from tests.commands.k8s.manifests import needs_kustomize
 from tests.conftest import ROOT
 
@@ -91,11 +90,6 @@ def test_commands_find_what_the_wheel_holds(installed, words, status, said):
     done = installed(*words.split())
     assert (done.returncode, said in done.stdout + done.stderr) == (status, True), done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_presets_are_listed(installed):
-    shown = installed("restrain", "presets").stdout.splitlines()
-    assert [line.split()[0] for line in shown] == preset_names()
 
 
 def test_k8s_renders_a_preset_by_name(installed, tmp_path):

@@ -173,21 +173,3 @@ def test_what_took_no_time_or_was_not_done_has_no_speed():
     assert tokens_per_second({"restrain/trained_tokens": 6, "timing/ppo_train": 2.0}) == {
         "restrain/trained_tokens_per_second": 3.0
     }
-
-
-def test_the_asynchronous_loop_keeps_a_row_of_every_step_and_evaluation(hooked, tmp_path):
-    hooked(RESTRAIN, metrics=tmp_path / "metrics.jsonl")
-    arguments = host_arguments(1, 3, **{"train.async_enable": True, "ckpt.save_steps": 100})
-    trainer = trainer_of(TrainingActor, arguments)
-    steps = [(drawn_by_the_host(script, [""], arguments), {}, None, 0.25) for script in SCRIPTS]
-    trainer.rollout_queue = Queue(steps[0], ("eval", 1, {"eval_default_pass1": 0.75}), steps[1], "done")
-    trainer.rollout_slots = Queue()
-    trainer.init_checkpoint_states()
-    trainer.fit()
-    assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
-    assert [row["votes"]["majority_share_mean"] for row in lines(tmp_path / "metrics.jsonl")] == [1 / 3, 2 / 3]
-    assert [row["timing/generation"] for row in lines(tmp_path / "metrics.jsonl")] == [0.25, 0.25]
-    (evaluation,) = lines(tmp_path / "evaluations.jsonl")
-    assert (evaluation["step"], evaluation["eval_default_pass1"]) == (1, 0.75)
-    assert trainer.rollout_slots.items == [0, 1, 1]
-    assert column(trainer.actor_model_group.trained_on[1:], POSITIVE)[0] > 0

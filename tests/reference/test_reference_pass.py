@@ -115,13 +115,6 @@ def test_the_pass_has_as_many_rollouts_as_the_configuration_says(tmp_path):
     assert offline_pass(configured(tmp_path)).options.n == 16
 
 
-def test_training_refuses_a_reference_with_another_number_of_rollouts(tmp_path):
-    config = configured(tmp_path, reference_n=3)
-    sampled(offline_pass(config, n=2), tmp_path / "ref.jsonl")
-    with pytest.raises(ReferencePassError, match="has 2 rollouts per prompt, but the run needs 3"):
-        check(config)
-
-
 def test_a_study_samples_a_missing_reference_with_that_number_of_the_prompts_that_are_trained_on(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(made_by, "run_command", lambda words, _log: asked.append(words))
