@@ -234,11 +234,6 @@ def test_the_scorer_gives_the_method_the_prompts_own_vote(reference):
         scorer.score("another prompt", ["5"] * 4)
 
 
-def test_a_method_that_needs_a_reference_says_so_before_training():
-    with pytest.raises(ReferencePassError, match="restrain reference"):
-        GroupScorer(build(parse_settings({"name": "restrain"})))
-
-
 def test_gold_is_asked_for_by_the_gold_method_alone():
     scorer = GroupScorer(build(parse_settings({"name": "grpo_gold"})))
     assert scorer.score("p", ["1", "2"], gold="02").rewards.tolist() == [0, 1]
