@@ -1,11 +1,15 @@
-"""For tests that start processes of their own: a free port, Ctrl-C, the accelerator."""
+"""For tests that start processes of their own: what they print, a free port, Ctrl-C, the accelerator."""
 
 import contextlib
 import os
 import secrets
 import socket
+import subprocess
+import sys
 
 import pytest
+
+from tests.conftest import ROOT
 
 # Before a program's own lines: a test run in a script's background ignores SIGINT, and so would what it starts.
 HEEDS_CTRL_C = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -36,3 +40,21 @@ def needs_its_accelerator() -> None:
 
     if detect().has_gpus and not torch.cuda.is_available():
         pytest.skip("needs a GPU: the CUDA stack is installed")
+
+
+def printed(*processes: tuple[object, ...], **environment: str) -> list[str]:
+    """What Python prints for each of these words, all at once: DeepSpeed, Ray and vLLM take hold of a whole process."""
+    running = [
+        subprocess.Popen(
+            [sys.executable, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+        )
+        for words in processes
+    ]
+    outputs = [process.communicate() for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), outputs[0][1][-3000:]
+    return [out for out, _ in outputs]

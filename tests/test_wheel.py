@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.k8s.manifests import needs_kustomize
 from tests.conftest import ROOT
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"
@@ -88,3 +89,11 @@ def test_commands_find_what_the_wheel_holds(installed, words, status, said):
     done = installed(*words.split())
     assert (done.returncode, said in done.stdout + done.stderr) == (status, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_k8s_renders_a_preset_by_name(installed, tmp_path):
+    needs_kustomize()
+    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", tmp_path / "out")
+    done = installed("restrain", "k8s", "render", PRESET, *words)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "run.sh").read_text().startswith("#!/bin/sh\n")

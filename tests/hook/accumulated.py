@@ -1,9 +1,8 @@
 """A program: how far DeepSpeed's sum of micro-batches' gradients is from their own, added up in fp64.
 
 DeepSpeed has the configuration that OpenRLHF makes of its flags; its first moment after one step is the gradient that
-it used. `python -m tests.hook.accumulated CASE ...`, with cases as JSON, prints a line for each: relative to the norm.
-With the environment's RANKS, RANK_OF_THEM and STORE (a file) it is one of several processes, each of which has its
-share of the micro-batches.
+it used. `python -m tests.hook.accumulated RANKS RANK CASE ...`, with cases as JSON, prints a line for each: relative to
+the norm. Of several processes, which meet at the environment's STORE (a file), each has its share of the micro-batches.
 """
 
 import copy
@@ -103,9 +102,9 @@ def distance(stage=2, dtype=None, count=512, managed=True, offload=False):
 
 
 if __name__ == "__main__":
-    ranks, rank = int(os.environ.get("RANKS", "1")), os.environ.get("RANK_OF_THEM", "0")
+    ranks, rank = int(sys.argv[1]), sys.argv[2]
     os.environ |= {"WORLD_SIZE": str(ranks), "RANK": rank}
     store = torch.distributed.FileStore(os.environ["STORE"], ranks) if ranks > 1 else torch.distributed.HashStore()
     torch.distributed.init_process_group("gloo", store=store, rank=int(rank), world_size=ranks)
-    for case in sys.argv[1:]:
+    for case in sys.argv[3:]:
         print("distance", distance(**json.loads(case)))

@@ -1,6 +1,14 @@
 """The hook in this process, and off again after the test."""
 
+from importlib.util import find_spec
+
 import pytest
+
+from restrain_openrlhf.machine.devices import detect
+
+# Before any test here imports the host: what the accelerator needs comes first.
+if find_spec("openrlhf"):
+    detect().install()
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from restrain_openrlhf.commands.gpu_check.gradient import (
     CLIP,
     GROUP_SIZE,
     GROUPS,
-    PROMPT_TOKENS,
-    PROMPT_WEIGHTS,
-    RESPONSE_TOKENS,
+    GradientCase,
+    _experience,
 )
 
 
@@ -77,47 +76,11 @@ def host_trainer(model, flags):
     return strategy, actor, trainer
 
 
-def make_case(torch, actor):
+def make_case(policy):
     """An Experience as it reaches training_step, with log-probabilities of an old and a reference policy."""
-    from openrlhf.trainer.ppo_utils.experience import Experience
-
-    from restrain_openrlhf.hook.rollout.group_columns import TRAINED_ON, columns
-    from restrain_openrlhf.method import build, parse_settings
-    from restrain_openrlhf.scoring import GroupScorer, score_whole_group
-    from restrain_openrlhf.scoring.wire import GroupRequest
-
-    rollouts, length = GROUP_SIZE * len(GROUPS), PROMPT_TOKENS + RESPONSE_TOKENS
-    generator = torch.Generator().manual_seed(1)
-    # Drawn on the CPU, so that the case is the same one everywhere; the host's kernels want it where the model is.
-    device = torch.cuda.current_device()
-    sequences = torch.randint(3, 32, (rollouts, length), generator=generator).to(device)
-    attention = torch.ones_like(sequences)
-    mask = torch.zeros(rollouts, length - 1, device=device)
-    for row in range(rollouts):
-        mask[row, PROMPT_TOKENS - 1 : length - 1 - row % 4] = 1
-    with torch.no_grad():
-        current = actor(sequences, mask, attention)
-    old = current + torch.randn(current.shape, generator=generator).to(device) * 0.5
-    base = current + torch.randn(current.shape, generator=generator).to(device) * 0.5
-    rows = []
-    for classes, weight in zip(GROUPS, PROMPT_WEIGHTS, strict=True):
-        method = build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": weight}))
-        texts = ["none" if label is None else rf"\boxed{{{label}}}" for label in classes]
-        group = GroupRequest(prompt="x", responses=[{"text": text, "finished": True} for text in texts])
-        rows += columns(group, score_whole_group(GroupScorer(method), group))
-    info = {name: [torch.tensor([row[name]], device=device)[0] for row in rows] for name in TRAINED_ON}
-    experience = Experience(
-        sequences=sequences,
-        attention_mask=attention,
-        action_mask=mask,
-        action_log_probs=old,
-        base_action_log_probs=base,
-        advantages=None,
-        info=info,
-    )
-    ratio = (current - old).exp()[mask.bool()]
-    clipped = ((ratio < 1 - CLIP) | (ratio > 1 + CLIP)).float().mean().item()
-    return SimpleNamespace(experience=experience, old=old, base=base, mask=mask, clipped_share=clipped)
+    experience, _ = _experience(policy, GradientCase())
+    old, base = experience.action_log_probs, experience.base_action_log_probs
+    return SimpleNamespace(experience=experience, old=old, base=base, mask=experience.action_mask)
 
 
 def label_terms():

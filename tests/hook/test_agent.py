@@ -11,10 +11,6 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from openrlhf.trainer.ray import vllm_engine  # noqa: E402
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
@@ -28,7 +24,7 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor, texts_of  # noqa: E402
 from restrain_openrlhf.hook.rollout import samples  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS, ENTROPY, MISSING, TRUNCATED, VOTERS  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS, VOTERS  # noqa: E402
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
 from restrain_openrlhf.machine.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
@@ -127,11 +123,6 @@ def test_a_branch_may_end_right_after_its_fork(draw):
     assert actor.least == [1, 0, 0]
 
 
-def test_every_rollout_of_a_tree_carries_its_mean_token_entropy(draw):
-    _, drawn = draw(Actor, "234", 3, **TREES)
-    assert [row["extra_logs"][ENTROPY] for row in drawn] == pytest.approx([math.log(2) / 4] * 3)
-
-
 @pytest.mark.parametrize("method", [{"name": "ttrl"}, TREES], ids=["plain", "trees"])
 def test_every_training_rollout_brings_its_log_probabilities(draw, method):
     """Four tokens of prompt, then "#", the digit of probability one half, "!" and the end; both in arrays."""
@@ -199,16 +190,6 @@ def test_the_engine_reports_log_probabilities_of_what_it_samples_from_and_has_th
     setattr(Engine, ORIGINAL + "__init__", host_init)
     asyncio.run(samples.initialise(Engine(), model="m"))
     assert given == {"model": "m", "logprobs_mode": "processed_logprobs", **limits}
-
-
-def test_rollouts_beyond_the_trained_ones_vote(draw):
-    """Two are trained on; of the three others two agree with the second, and one was cut off."""
-    _, drawn = draw(Scripted, [*boxed("2", "3", "3", "3"), r"\boxed{2}~"], 2, name="ttrl", votes=5, train_on=2)
-    assert responses_of(drawn) == boxed("2", "3")
-    assert [row["reward"] for row in drawn] == [0.0, 1.0]
-    facts = [tuple(row["extra_logs"].get(name) for name in (VOTERS, MISSING, TRUNCATED)) for row in drawn]
-    assert facts == [(5.0, 1.0, 1.0), (None, None, None)], "the first speaks for its group"
-    assert ENTROPY not in drawn[0]["extra_logs"]
 
 
 def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):

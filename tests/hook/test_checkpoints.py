@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +10,7 @@ import pytest
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import CheckpointError
 from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished, save_ckpt
-from tests.conftest import ROOT
-from tests.processes import needs_its_accelerator
+from tests.processes import needs_its_accelerator, printed
 
 WHOLE = {"model_states.pt": "weights", "optim_states.pt": "moments"}
 
@@ -55,10 +52,8 @@ def killed(tmp_path_factory):
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     needs_its_accelerator()
     out = tmp_path_factory.mktemp("killed")
-    words = [sys.executable, "-m", "tests.hook.killed_saving_case", str(out)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]), out
+    (said,) = printed(("-m", "tests.hook.killed_saving_case", out))
+    return json.loads(said.splitlines()[-1]), out
 
 
 def whole(left, folder="_actor"):

@@ -1,8 +1,6 @@
 """What the hook makes quicker in the trainer's process is as the host has it: the returns, and the tokenizer."""
 
 import asyncio
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,16 +9,12 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
 
 from restrain_openrlhf.hook.agent import as_arrays  # noqa: E402
 from restrain_openrlhf.hook.rollout.sent_tokenizer import SentTokenizer, tokenizer_here  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
 from tests.hook.in_process import Letters, Stored, host_arguments, maker_of  # noqa: E402
+from tests.processes import printed  # noqa: E402
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
@@ -87,6 +81,4 @@ def test_any_other_object_is_the_tokenizer_itself():
 @pytest.mark.e2e
 def test_the_tokenizer_that_arrives_in_another_process_is_the_one_that_was_sent():
     """Through Ray: template, special tokens, padding and what was set by hand, and one object for all prompts."""
-    words = [sys.executable, "-m", "tests.hook.sent_tokenizer_case"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
+    printed(("-m", "tests.hook.sent_tokenizer_case"))

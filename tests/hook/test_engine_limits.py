@@ -6,7 +6,6 @@ from restrain_openrlhf.config.blocks import EngineLimits
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.this_machine import rollouts_in_flight, with_limits
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.device import Device
 from tests.config.presets import preset_file
 
@@ -56,17 +55,3 @@ def test_an_engine_takes_its_share_within_bounds_unless_the_configuration_says_o
 def test_without_gpus_an_engine_stays_as_it_is_unless_it_is_set():
     assert limits("cpu/demo", CPU) == EngineLimits()
     assert limits("cpu/demo", CPU, **{"engine.max_num_seqs": 7}) == EngineLimits(max_num_seqs=7)
-
-
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        ({"engine.max_num_seqs": 0}, r"engine\.max_num_seqs is 0: input should be greater than or equal to 1"),
-        ({"engine.max_num_seqs": "many"}, r"engine\.max_num_seqs is 'many'"),
-        ({"engine.max_seqs": 8}, r"unknown key 'engine\.max_seqs'\. Did you mean 'engine\.max_num_seqs'"),
-        ({"engine": 3}, r"engine is 3"),
-    ],
-)
-def test_a_wrong_limit_is_named(sets, message):
-    with pytest.raises(ConfigError, match=message):
-        load_run_config(preset_file("cpu/demo"), sets)

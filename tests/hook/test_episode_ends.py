@@ -8,13 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
-
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
 
 from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
 from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor  # noqa: E402

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from tests.hook.test_trainer_metrics import votes
+pytest.importorskip("ray", reason="needs ray: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.hook.logging.step_records import finite, gauge_name, not_finite, publish  # noqa: E402
+from tests.hook.test_trainer_metrics import votes  # noqa: E402
 
 
-@pytest.mark.host
 def test_every_number_of_a_step_is_published_and_one_that_is_not_finite_does_not_keep_its_last_value():
-    pytest.importorskip("ray", reason="needs ray: make install")
-    from restrain_openrlhf.hook.logging.step_records import publish
-
     status = {"kl": 0.5, "policy_loss": float("nan"), "timing/ppo_train": 2.0}
     status |= {f"restrain/{name}": value for name, value in votes().scalars().items()}
     values = publish("a-run", 7, status, at=100.0)
@@ -21,11 +21,7 @@ def test_every_number_of_a_step_is_published_and_one_that_is_not_finite_does_not
     assert math.isnan(values["restrain_host_policy_loss"])
 
 
-@pytest.mark.host
 def test_how_many_are_not_finite_is_a_number_that_alarms_can_be_set_on():
-    pytest.importorskip("ray", reason="needs ray: make install")
-    from restrain_openrlhf.hook.logging.step_records import finite, not_finite, publish
-
     nan, infinite = float("nan"), float("inf")
     assert not_finite({"restrain/kl": nan, "actor_grad_norm": infinite, "policy_loss": 0.5, "text": "x"}) == {
         "restrain/not_finite_numbers": 2.0
@@ -34,7 +30,6 @@ def test_how_many_are_not_finite_is_a_number_that_alarms_can_be_set_on():
     assert publish("a-run", 7, not_finite({"kl": nan}))["restrain_not_finite_numbers"] == 1.0
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -44,7 +39,4 @@ def test_how_many_are_not_finite_is_a_number_that_alarms_can_be_set_on():
     ],
 )
 def test_names_are_prometheus_own(name, expected):
-    pytest.importorskip("ray", reason="needs ray: make install")
-    from restrain_openrlhf.hook.logging.step_records import gauge_name
-
     assert gauge_name(name) == expected

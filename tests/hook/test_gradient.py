@@ -1,14 +1,11 @@
 """The gradient of a real OpenRLHF training step equals the paper's pseudo-code, differentiated directly."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.processes import free_port, needs_its_accelerator
+from tests.processes import free_port, needs_its_accelerator, printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
@@ -58,8 +55,7 @@ BATCHINGS = {"micro-batches": "sdpa", "dynamic": "sdpa", "packed, micro-batches"
 ON_CUDA = [
     *(
         GradientCase(batching=batching, stage=stage, attention=attention, lora=lora)
-        for lora in (False, True)
-        for stage in (1, 2, 3)
+        for stage, lora in ((1, False), (2, False), (3, False), (2, True))
         for batching, attention in BATCHINGS.items()
     ),
     GradientCase("bf16", "dynamic"),
@@ -120,31 +116,17 @@ def steps_on_cuda():
 
 def taken(words, cases):
     needs_its_accelerator()
-    done = subprocess.run(
-        [sys.executable, *words, *as_words(cases)], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    *gaps, patches = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    (said,) = printed((*words, *as_words(cases)))
+    *gaps, patches = [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
     return dict(zip(cases, gaps, strict=True)) | patches
 
 
 @pytest.fixture(scope="module")
 def distances_on_two_ranks():
     needs_its_accelerator()
-    words = [sys.executable, "-m", "tests.hook.two_ranks_case", str(free_port())]
-    running = [
-        subprocess.Popen(
-            [*words, rank, "2", *as_words(ON_TWO_RANKS)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for rank in ("0", "1")
-    ]
-    outputs = [process.communicate() for process in running]
-    assert [process.returncode for process in running] == [0, 0], outputs[0][1][-3000:]
-    found = [float(line.split()[1]) for line in outputs[0][0].splitlines() if line.startswith("distance ")]
+    words, cases = ("-m", "tests.hook.two_ranks_case", free_port()), as_words(ON_TWO_RANKS)
+    said, _ = printed(*((*words, rank, 2, *cases) for rank in (0, 1)))
+    found = [float(line.split()[1]) for line in said.splitlines() if line.startswith("distance ")]
     return dict(zip(ON_TWO_RANKS, found, strict=True))
 
 

@@ -1,14 +1,10 @@
 """Gradients of many micro-batches: added up in fp32 where that is asked for, by DeepSpeed's own engine."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.processes import needs_its_accelerator
+from tests.processes import needs_its_accelerator, printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
@@ -40,30 +36,24 @@ OF_TWO_PROCESSES = {
 @pytest.fixture(scope="module")
 def distances():
     """From 512 micro-batches' own gradients, added up in fp64; relative to the sum's norm."""
-    return dict(zip(CASES, distances_of(program(CASES)), strict=True))
+    (found,) = distances_of(CASES, 1)
+    return found
 
 
 @pytest.fixture(scope="module")
 def distances_of_two_processes(tmp_path_factory):
     """Of 16 micro-batches that two processes have eight each of."""
-    store = str(tmp_path_factory.mktemp("store") / "store")
-    both = [program(OF_TWO_PROCESSES, RANKS="2", RANK_OF_THEM=rank, STORE=store) for rank in ("0", "1")]
-    found, other = map(distances_of, both)
+    found, other = distances_of(OF_TWO_PROCESSES, 2, STORE=str(tmp_path_factory.mktemp("store") / "store"))
     assert found == other
-    return dict(zip(OF_TWO_PROCESSES, found, strict=True))
+    return found
 
 
-def program(cases, **environment):
+def distances_of(cases, ranks, **store):
     needs_its_accelerator()
-    words = [sys.executable, "-m", "tests.hook.accumulated", *map(json.dumps, cases.values())]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(words, text=True, cwd=ROOT, env={**os.environ, **environment}, **pipes)
-
-
-def distances_of(process):
-    said, errors = process.communicate()
-    assert process.returncode == 0, errors[-3000:]
-    return [float(line.split()[1]) for line in said.splitlines() if line.startswith("distance")]
+    words = ("-m", "tests.hook.accumulated", ranks)
+    said = printed(*((*words, rank, *map(json.dumps, cases.values())) for rank in range(ranks)), **store)
+    found = [[float(line.split()[1]) for line in each.splitlines() if line.startswith("distance")] for each in said]
+    return [dict(zip(cases, each, strict=True)) for each in found]
 
 
 @pytest.mark.parametrize(

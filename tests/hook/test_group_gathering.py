@@ -11,10 +11,6 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
 from vllm import SamplingParams  # noqa: E402
 

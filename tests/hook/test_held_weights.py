@@ -9,10 +9,6 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from restrain_openrlhf.hook.rollout import held_weights, samples  # noqa: E402
 from restrain_openrlhf.machine.host_methods import ORIGINAL  # noqa: E402
 

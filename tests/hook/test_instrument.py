@@ -11,10 +11,6 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from restrain_openrlhf.errors import HostError  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import (  # noqa: E402

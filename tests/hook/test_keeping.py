@@ -15,10 +15,6 @@ pytestmark = pytest.mark.host
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from restrain_openrlhf.config.blocks import KeepRollouts  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
@@ -98,14 +94,15 @@ def test_the_leaves_of_trees_bring_their_entropies(hooked, tmp_path):
     assert [leaf.entropy for leaf in first.rollouts] == pytest.approx([math.log(2) / 10] * 3 + [math.log(2) / 20])
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_training_is_the_same_where_nothing_is_kept(case, hooked, tmp_path):
+@pytest.mark.parametrize("name", ["restrain", "ttrl, votes", "ettrl"])
+def test_training_is_the_same_where_nothing_is_kept(name, hooked, tmp_path):
+    case = CASES[name]
     maker, without = step_of(case, hooked, tmp_path, keep="none")
     assert LAST_STEP[maker].scored == []
     assert LAST_STEP[maker].rollout_gaps == []
     _, kept = step_of(case, hooked, tmp_path)
-    for name in (POSITIVE, NEGATIVE, "reward"):
-        assert column(without, name) == column(kept, name)
+    for number in (POSITIVE, NEGATIVE, "reward"):
+        assert column(without, number) == column(kept, number)
     assert [experience.labels for experience in without] == [experience.labels for experience in kept]
 
 

@@ -172,7 +172,7 @@ def step(hooked):
 
     def taken(**flags):
         policy, seen = plain_policy(small_model(torch)), []
-        case = make_case(torch, policy)
+        case = make_case(policy)
         trainer = ActorPPOTrainer.__new__(ActorPPOTrainer)
         trainer.args = host_arguments(2, 6, **flags)
         trainer.strategy = SimpleNamespace(
@@ -200,7 +200,7 @@ def gradient(policy):
 def of_the_entropy():
     """The gradient of the mean entropy of the tokens that are trained on, by torch's own distributions."""
     policy = plain_policy(small_model(torch))
-    case = make_case(torch, policy)
+    case = make_case(policy)
     logits = policy.model(case.experience.sequences).logits[:, :-1]
     entropy = torch.distributions.Categorical(logits=logits).entropy()
     ((entropy * case.mask).sum() / case.mask.sum()).backward()

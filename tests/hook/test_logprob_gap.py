@@ -9,10 +9,6 @@ torch = pytest.importorskip("torch", reason="needs the training stack (make inst
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from restrain_openrlhf.errors import PolicyMismatchError  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.hook.policy.rollout_gap import (  # noqa: E402

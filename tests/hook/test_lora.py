@@ -2,8 +2,6 @@
 
 import copy
 import json
-import subprocess
-import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -12,10 +10,6 @@ import torch
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
-
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
 
 import ray  # noqa: E402
 from peft import LoraConfig, TaskType, get_peft_model  # noqa: E402
@@ -30,8 +24,7 @@ from restrain_openrlhf.hook.fixes.lora import (  # noqa: E402
     rounded,
     whole_weights,
 )
-from tests.conftest import ROOT  # noqa: E402
-from tests.processes import free_port, needs_its_accelerator  # noqa: E402
+from tests.processes import free_port, needs_its_accelerator, printed  # noqa: E402
 
 SMALL = {
     "vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
@@ -272,10 +265,8 @@ def test_the_whole_model_loads(base, tmp_path):
 def trained(tmp_path_factory):
     """A LoRA policy of the host under DeepSpeed's ZeRO 2, in a process of its own."""
     needs_its_accelerator()
-    words = ["-m", "tests.hook.lora_case", str(free_port()), str(tmp_path_factory.mktemp("lora")), "2"]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    (said,) = printed(("-m", "tests.hook.lora_case", free_port(), tmp_path_factory.mktemp("lora"), 2))
+    return json.loads(said.strip().splitlines()[-1])
 
 
 def test_training_moves_the_adapter_alone(trained):

@@ -1,13 +1,10 @@
 """Rollouts that are one step old, as asynchronous generation makes them: when the paper's importance ratio is there."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.processes import needs_its_accelerator
+from tests.processes import needs_its_accelerator, printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
@@ -24,10 +21,8 @@ def steps():
     needs_its_accelerator()
     if "algo.advantage.is_correction_level" not in record(installed()):
         pytest.skip("OpenRLHF before 0.11.2 has other corrections")
-    words = [sys.executable, "-m", "tests.hook.one_step_old_case", *CORRECTIONS]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    (said,) = printed(("-m", "tests.hook.one_step_old_case", *CORRECTIONS))
+    found = [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
     return dict(zip(CORRECTIONS, found, strict=True))
 
 

@@ -5,13 +5,8 @@ import asyncio
 import pytest
 import yaml
 
-pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
-
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
 
 from vllm import SamplingParams  # noqa: E402
 
@@ -66,7 +61,7 @@ def first_group(agent_alone):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("made", "message"), [*OTHERS[:-1], ({}, None)])
+@pytest.mark.parametrize(("made", "message"), [OTHERS[2], ({}, None)])
 def test_the_agent_alone_refuses_it_at_its_first_group(first_group, tmp_path, method, made, message):
     own = {"model_fingerprint": model_fingerprint(str(ADDITION.model)), **made}
     document = {"method": {"name": method}, "reference": str(made_by_hand(tmp_path, **own))}

@@ -5,13 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
-
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
 
 from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data  # noqa: E402
 
@@ -48,12 +43,6 @@ def test_srt_easy_trains_on_the_top_third(reference):
     training_data.keep_selected(prompts, settings(reference, name="srt_easy"))
     assert prompts.prompts == ["Q 1?", "Q 3?"]
     assert len(prompts) == len(prompts.labels) == len(prompts.images) == len(prompts.datasources) == 2
-
-
-def test_or_on_those_above_a_cutoff(reference):
-    prompts = dataset()
-    training_data.keep_selected(prompts, settings(reference, name="srt_easy", easy_cutoff=0.75))
-    assert prompts.prompts == ["Q 1?", "Q 2?", "Q 3?"]
 
 
 def test_other_methods_train_on_every_prompt(reference):

@@ -9,14 +9,9 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 import torch  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from openrlhf.models import Actor  # noqa: E402
 from openrlhf.utils.utils import zero_pad_sequences  # noqa: E402
+from torch.nn import functional  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 
 from restrain_openrlhf.hook.fixes.right_padding import is_right_padded  # noqa: E402

@@ -1,14 +1,11 @@
 """KL, entropy, loss and clipping of a step are the same numbers, however its rollouts are batched."""
 
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.processes import free_port, needs_its_accelerator
+from tests.processes import free_port, needs_its_accelerator, printed
 
 torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
@@ -29,14 +26,9 @@ TWICE = "two epochs of two optimizer steps"
 def steps(request):
     """What every batching logs; all processes of it in one go, because DeepSpeed takes hold of the whole process."""
     needs_its_accelerator()
-    words = [sys.executable, "-m", "tests.hook.token_means_case", str(free_port())]
-    running = [
-        subprocess.Popen([*words, str(rank), str(request.param)], stdout=-1, stderr=-1, text=True, cwd=ROOT)
-        for rank in range(request.param)
-    ]
-    outputs = [process.communicate() for process in running]
-    assert [process.returncode for process in running] == [0] * request.param, outputs[0][1][-3000:]
-    return json.loads(outputs[0][0].strip().splitlines()[-1])
+    words, ranks = ("-m", "tests.hook.token_means_case", free_port()), request.param
+    said, *_ = printed(*((*words, rank, ranks) for rank in range(ranks)))
+    return json.loads(said.strip().splitlines()[-1])
 
 
 @pytest.mark.parametrize("batching", BATCHINGS)

@@ -1,8 +1,6 @@
 """Where nothing compiles CUDA code, OpenRLHF's optimizer is torch's fused AdamW, offloaded or not."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -10,8 +8,7 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.machine import cuda  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
-from tests.processes import free_port, needs_its_accelerator  # noqa: E402
+from tests.processes import free_port, needs_its_accelerator, printed  # noqa: E402
 
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.0}}
 MUON = {"type": "Muon", "params": {"lr": 1e-3}}
@@ -45,15 +42,8 @@ def test_other_optimizers_are_left_alone(other, monkeypatch):
 def test_the_host_takes_torchs_steps_and_resumes_them(where, tmp_path):
     """In a process of its own: DeepSpeed takes hold of the whole process."""
     needs_its_accelerator()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.hook.adam_case", str(free_port()), "2", where, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+    (said,) = printed(("-m", "tests.hook.adam_case", free_port(), 2, where, tmp_path))
+    found = json.loads(said.strip().splitlines()[-1])
     assert (found["class"], found["fused"]) == ("torch.optim.adamw.AdamW", True)
     assert found["offloads"] == (where == "offload")
     assert found["moved"] > 0.02, "three steps of a rate of 0.01"

@@ -10,10 +10,6 @@ torch = pytest.importorskip("torch", reason="needs the training stack (make inst
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
 from openrlhf.trainer.ppo_trainer_async import TrainingActor  # noqa: E402
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: E402
@@ -133,7 +129,7 @@ class Tracker:
         self.closed = True
 
 
-def test_the_hosts_own_trackers_get_our_numbers_as_often_as_they_are_to(hooked, tmp_path):
+def test_the_asynchronous_loop_keeps_every_row_and_hands_trackers_theirs_as_often_as_asked(hooked, tmp_path):
     hooked(RESTRAIN, metrics=tmp_path / "metrics.jsonl")
     flags = {"train.async_enable": True, "ckpt.save_steps": 100, "logger.logging_steps": 2}
     arguments = host_arguments(1, 3, **flags)
@@ -145,7 +141,13 @@ def test_the_hosts_own_trackers_get_our_numbers_as_often_as_they_are_to(hooked, 
     trainer.init_checkpoint_states()
     trainer.init_checkpoint_states()
     trainer.fit()
-    assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
+    rows = lines(tmp_path / "metrics.jsonl")
+    assert [(row["step"], row["votes"]["majority_share_mean"]) for row in rows] == [(1, 1 / 3), (2, 2 / 3)]
+    assert [row["timing/generation"] for row in rows] == [0.25, 0.25]
+    (evaluation,) = lines(tmp_path / "evaluations.jsonl")
+    assert (evaluation["step"], evaluation["eval_default_pass1"]) == (1, 0.75)
+    assert trainer.rollout_slots.items == [0, 1, 1]
+    assert column(trainer.actor_model_group.trained_on[1:], POSITIVE)[0] > 0
     for tracker in (wandb, tensorboard):
         assert list(tracker.steps) == [2]
         assert tracker.steps[2]["restrain/majority_share_mean"] == 2 / 3
@@ -173,21 +175,3 @@ def test_what_took_no_time_or_was_not_done_has_no_speed():
     assert tokens_per_second({"restrain/trained_tokens": 6, "timing/ppo_train": 2.0}) == {
         "restrain/trained_tokens_per_second": 3.0
     }
-
-
-def test_the_asynchronous_loop_keeps_a_row_of_every_step_and_evaluation(hooked, tmp_path):
-    hooked(RESTRAIN, metrics=tmp_path / "metrics.jsonl")
-    arguments = host_arguments(1, 3, **{"train.async_enable": True, "ckpt.save_steps": 100})
-    trainer = trainer_of(TrainingActor, arguments)
-    steps = [(drawn_by_the_host(script, [""], arguments), {}, None, 0.25) for script in SCRIPTS]
-    trainer.rollout_queue = Queue(steps[0], ("eval", 1, {"eval_default_pass1": 0.75}), steps[1], "done")
-    trainer.rollout_slots = Queue()
-    trainer.init_checkpoint_states()
-    trainer.fit()
-    assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
-    assert [row["votes"]["majority_share_mean"] for row in lines(tmp_path / "metrics.jsonl")] == [1 / 3, 2 / 3]
-    assert [row["timing/generation"] for row in lines(tmp_path / "metrics.jsonl")] == [0.25, 0.25]
-    (evaluation,) = lines(tmp_path / "evaluations.jsonl")
-    assert (evaluation["step"], evaluation["eval_default_pass1"]) == (1, 0.75)
-    assert trainer.rollout_slots.items == [0, 1, 1]
-    assert column(trainer.actor_model_group.trained_on[1:], POSITIVE)[0] > 0

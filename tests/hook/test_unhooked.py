@@ -10,10 +10,6 @@ torch = pytest.importorskip("torch", reason="needs the training stack (make inst
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-
-detect().install()
-
 from openrlhf.models import PolicyLoss  # noqa: E402
 from openrlhf.trainer.ppo_utils import NaiveReplayBuffer  # noqa: E402
 from openrlhf.trainer.ray.launcher import RayActorGroup, ReferenceModelActor  # noqa: E402

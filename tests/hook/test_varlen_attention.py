@@ -11,8 +11,6 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 if detect().name != "cpu":
     pytest.skip("torch's kernel takes no fp64; restrain gpu-check tries it on a GPU", allow_module_level=True)
-detect().install()
-
 from openrlhf.models import Actor  # noqa: E402
 from openrlhf.models.ring_attn_utils import unpad_and_slice_tensor  # noqa: E402
 

@@ -1,13 +1,10 @@
 """vLLM's models hold their ranks' cuts of every weight that a sync names: fused projections, tied heads, key heads."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.processes import free_port, needs_its_accelerator
+from tests.processes import free_port, needs_its_accelerator, printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = [pytest.mark.host, pytest.mark.long]
@@ -37,20 +34,9 @@ def folders(tmp_path_factory):
 def test_every_rank_holds_its_cut_of_every_weight_that_was_sent(folders, ranks):
     """Four ranks share two key heads."""
     needs_its_accelerator()
-    words, port = [sys.executable, "-m", "tests.hook.vllm_shards_case"], str(free_port())
-    running = [
-        subprocess.Popen(
-            [*words, str(rank), str(ranks), port, *folders],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for rank in range(ranks)
-    ]
-    outputs = [process.communicate() for process in running]
-    assert [process.returncode for process in running] == [0] * ranks, outputs[0][1][-3000:]
-    for out, _ in outputs:
+    port = free_port()
+    words = [("-m", "tests.hook.vllm_shards_case", rank, ranks, port, *folders) for rank in range(ranks)]
+    for out in printed(*words):
         found = [json.loads(line) for line in out.splitlines() if line.startswith('{"wrong"')]
         expected = [{"wrong": [], "still": [], "fused": 4, "one_head": tied} for _, tied in KINDS]
         assert found == expected

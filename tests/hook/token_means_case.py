@@ -10,23 +10,13 @@ import os
 import sys
 from types import SimpleNamespace
 
+from restrain_openrlhf.commands.gpu_check.gradient import BETA, CLIP, GROUP_SIZE, GROUPS, PROMPT_WEIGHTS
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.install.instrument import install
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method import parse_settings
-from tests.hook.small_step import (
-    BETA,
-    CLIP,
-    GROUP_SIZE,
-    GROUPS,
-    PROMPT_WEIGHTS,
-    host_trainer,
-    make_case,
-    plain_policy,
-    small_model,
-    weigh_labels,
-)
+from tests.hook.small_step import host_trainer, make_case, plain_policy, small_model, weigh_labels
 
 ROLLOUTS = GROUP_SIZE * len(GROUPS)
 DYNAMIC = {"train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": 24, "train.micro_batch_size": 1}
@@ -55,19 +45,9 @@ def main(rank: int, ranks: int) -> dict:
     import torch
 
     pack_without_flash_attention(torch)
-    case = padded(make_case(torch, plain_policy(small_model(torch))))
+    case = make_case(plain_policy(small_model(torch)))
     logged = {name: step(torch, case, flags, rank, ranks) for name, flags in BATCHINGS.items()}
     return {"logged": logged, "expected": expected(torch, case)}
-
-
-def padded(case):
-    """The sequences end where their responses do."""
-    experience = case.experience
-    ends = [int(row.nonzero().max()) + 2 for row in case.mask]
-    for row, end in enumerate(ends):
-        experience.attention_mask[row, end:] = 0
-    experience.total_length = experience.attention_mask.sum(1).float()
-    return case
 
 
 def step(torch, case, flags, rank, ranks) -> dict[str, float]:

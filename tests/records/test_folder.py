@@ -54,13 +54,6 @@ def test_every_setting_of_a_run_reaches_its_hook(tmp_path):
     assert {name: getattr(read, name) for name in OTHER_THAN_DEFAULT} == OTHER_THAN_DEFAULT
 
 
-def test_a_run_that_was_stopped_by_the_gaps_limit_goes_on_with_another(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.claim(config(tmp_path), {})
-    folder.claim(config(tmp_path).model_copy(update={"logprob_gap_limit": None}), {})
-    assert load_hook_config(folder.hook_config).logprob_gap_limit is None
-
-
 def test_the_same_run_may_come_back_and_log_elsewhere(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.claim(config(tmp_path), {"actor.adam.lr": 1e-6, "logger.tensorboard_dir": "a"})
@@ -76,16 +69,6 @@ def test_another_run_is_refused_naming_the_difference(tmp_path):
         folder.claim(config(tmp_path), {"actor.adam.lr": 1e-5})
 
 
-def test_another_number_of_steps_is_another_run(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.claim(config(tmp_path).model_copy(update={"steps": 3}), {})
-    assert load_hook_config(folder.hook_config).steps == 3
-    with pytest.raises(RunError, match=r"steps = 3, but this run has 4"):
-        folder.claim(config(tmp_path).model_copy(update={"steps": 4}), {})
-    with pytest.raises(RunError, match=r"steps = 3, but this run has None"):
-        folder.claim(config(tmp_path), {})
-
-
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     folder = RunFolder(tmp_path / "run")
     lock = folder.lock()
@@ -93,13 +76,6 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
         folder.lock()
     os.close(lock)
     os.close(folder.lock())
-
-
-def test_a_run_may_go_on_with_its_groups_scored_elsewhere(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.claim(config(tmp_path), {})
-    folder.claim(config(tmp_path).model_copy(update={"service": "http://reward:8000"}), {})
-    assert load_hook_config(folder.hook_config).service == "http://reward:8000"
 
 
 def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_path):

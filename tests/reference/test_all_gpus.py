@@ -54,13 +54,10 @@ def rows(folder):
     return {row.id for row in load_reference(folder / "ref.jsonl").rows}
 
 
-@pytest.mark.parametrize(
-    ("gpus", "size", "started"), [(4, 1, ["0", "1", "2", "3"]), (5, 2, ["0,1", "2,3"]), (2, 1, ["0", "1"])]
-)
-def test_every_engine_has_gpus_and_prompts_of_its_own(machine, tmp_path, gpus, size, started):
-    machine(gpus)
-    told = sample(tmp_path, size)
-    assert engines(tmp_path) == started
+def test_every_engine_has_gpus_and_prompts_of_its_own(machine, tmp_path):
+    machine(5)
+    told = sample(tmp_path, size=2)
+    assert engines(tmp_path) == ["0,1", "2,3"]
     assert rows(tmp_path) == set(range(PROMPTS))
     assert sum(told) == PROMPTS, "one progress for all"
 

@@ -23,7 +23,7 @@ from tests.command_line import refused, restrain
 from tests.reference.test_offline_pass import provenance
 
 NUMBER = {"name": "number"}
-JUDGE = {"name": "judge", "callable": "tests.answers.test_gold_columns:apart", "send": ["rubric"]}
+JUDGE = {"name": "judge", "callable": "tests.answers.test_gold_reaches_no_vote:apart", "send": ["rubric"]}
 TABLE = "CREATE TABLE t (a); INSERT INTO t VALUES"
 KM, M = {"unit": "km"}, {"unit": "m"}
 # What a row had when it was sampled, what it has now, and what is said; None where it is the same row.

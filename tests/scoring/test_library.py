@@ -10,7 +10,7 @@ import torch
 
 from restrain_openrlhf import ScoredGroups, score
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError, RestrainError
-from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.method import build
 from tests.command_line import restrain
 
 # Shares 12/16 and 4/16 in the paper's golden row: w .731 and .269, A .267 and -.800 with the population's deviation.
@@ -141,11 +141,6 @@ def test_other_words_get_a_message(words, error, message):
 def test_build_takes_settings_alone(wrong):
     with pytest.raises(ConfigError, match=r"build takes a method's settings.*Write build\(parse_settings\("):
         build(wrong)
-
-
-def test_parse_settings_takes_a_block_alone():
-    with pytest.raises(ConfigError, match=r"method: 'restrain' is not a block of settings\..*in Python \{'name': "):
-        parse_settings("restrain")
 
 
 def test_the_package_has_no_other_names():

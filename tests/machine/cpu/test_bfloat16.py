@@ -1,9 +1,6 @@
 """Where a processor has no bfloat16 instructions, products are taken in fp32 and rounded once: checked in float64."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -11,7 +8,7 @@ pytest.importorskip("vllm", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.machine.devices import detect  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
+from tests.processes import printed  # noqa: E402
 
 if detect().name != "cpu":
     pytest.skip("the CUDA stack is installed; these adapt the CPU's", allow_module_level=True)
@@ -23,11 +20,8 @@ ONE_ROUNDING = 2**-8
 @pytest.fixture(scope="module", params=["AVX2", "ALL"])
 def products(request: pytest.FixtureRequest) -> dict[str, dict]:
     """What a processor without AVX-512 computes, and what this one does, whatever it has."""
-    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": request.param}
-    words = [sys.executable, "-W", "ignore", "-m", "tests.machine.cpu.products"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, dict] = json.loads(done.stdout.splitlines()[-1])
+    (said,) = printed(("-W", "ignore", "-m", "tests.machine.cpu.products"), ONEDNN_MAX_CPU_ISA=request.param)
+    found: dict[str, dict] = json.loads(said.splitlines()[-1])
     if request.param == "AVX2":
         assert found["torch.bfloat16"]["is_ours"], "without AVX-512, vLLM's products are ours"
     return found

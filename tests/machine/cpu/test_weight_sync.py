@@ -1,15 +1,13 @@
 """On the CPU stack vLLM has the policy's weights after every sync: its log-probabilities of given tokens say so."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from restrain_openrlhf.machine.devices import detect
-from tests.conftest import ROOT
+from tests.processes import printed
 
 pytest.importorskip("vllm", reason="needs the training stack (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -23,10 +21,8 @@ CASES = [f"{head}/{dtype}" for head in ("tied", "untied", "lora") for dtype in R
 def gaps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     if detect().has_gpus:
         pytest.skip("the CPU's own weight sync; on a GPU it is the host's")
-    words = [sys.executable, "-m", "tests.machine.cpu.synced_engines", str(tmp_path_factory.mktemp("models")), *CASES]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"case"')]
+    (said,) = printed(("-m", "tests.machine.cpu.synced_engines", tmp_path_factory.mktemp("models"), *CASES))
+    rows = [json.loads(line) for line in said.splitlines() if line.startswith('{"case"')]
     return {row["case"]: row for row in rows}
 
 

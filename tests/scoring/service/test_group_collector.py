@@ -68,6 +68,7 @@ def world():
 def test_twins_are_two_rollouts_and_a_vacant_slot_is_its_own_texts(world):
     one, _ = world.arrive("x"), world.arrive("x")
     world.leave(one)
+    world.wait(TIMING.retake)
     assert world.arrive("y").kind == "first"
     again = world.arrive("x")
     assert (again is one, again.kind) == (True, "retry")
