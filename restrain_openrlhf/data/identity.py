@@ -1,7 +1,6 @@
 """Identities of texts, models and files, which show what belongs together, and the provenance of files."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -33,47 +32,27 @@ MODEL_FILES = (
 READERS = 4
 
 
+def text_digest(text: str) -> bytes:
+    """SHA-256 of a text in UTF-8, 32 bytes."""
+    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest()
+
+
 def text_hash(text: str) -> str:
-    """The identity of a prompt or a problem: SHA-256 of its UTF-8 text, in hex."""
-    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()
+    """The identity of a prompt or a problem: its `text_digest`, in hex."""
+    return text_digest(text).hex()
 
 
 def set_digest(texts: Iterable[str]) -> str:
     """The identity of a set of texts in any order: SHA-256 over their sorted hashes, in hex."""
-    digests = Digests()
-    for text in texts:
-        digests.add(text)
-    return digests.of_set()
+    return digest_of_set(map(text_digest, texts))
 
 
-class Digests:
-    """The SHA-256 of many texts, in 73 bytes of memory each."""
-
-    def __init__(self) -> None:
-        self._found: list[bytes] = []
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def add(self, text: str) -> None:
-        self._found.append(hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest())
-
-    def alike(self, places: Iterable[int] | None = None) -> list[list[int]]:
-        """Groups of places with equal texts, in the order of their first texts; only among `places` if given."""
-        known = list(range(len(self)) if places is None else map(int, places))
-        count = Counter(map(self._found.__getitem__, known))
-        groups: dict[bytes, list[int]] = {}
-        for place in (place for place in known if count[self._found[place]] > 1):
-            groups.setdefault(self._found[place], []).append(place)
-        return list(groups.values())
-
-    def of_set(self, places: Iterable[int] | None = None) -> str:
-        """The `set_digest` of the texts, or of those at these places."""
-        chosen = sorted(self._found if places is None else map(self._found.__getitem__, places))
-        whole = hashlib.sha256()
-        for place, digest in enumerate(chosen):
-            whole.update((b"\n" if place else b"") + digest.hex().encode())
-        return whole.hexdigest()
+def digest_of_set(digests: Iterable[bytes]) -> str:
+    """The `set_digest` of the texts with these digests."""
+    whole = hashlib.sha256()
+    for place, digest in enumerate(sorted(digests)):
+        whole.update((b"\n" if place else b"") + digest.hex().encode())
+    return whole.hexdigest()
 
 
 def model_fingerprint(model: str) -> str:
