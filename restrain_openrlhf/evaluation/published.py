@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
-from restrain_openrlhf.evaluation.protocol import PROTOCOLS
+from restrain_openrlhf.evaluation.job import PROTOCOLS
 from restrain_openrlhf.evaluation.result import EvaluationProvenance
 from restrain_openrlhf.records.folder import RunFolder
 

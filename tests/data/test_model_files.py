@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from restrain_openrlhf.data.model_files import ensure_model, refuse_adapter, refuse_incomplete
+from restrain_openrlhf.data.identity import ensure_model, refuse_adapter, refuse_incomplete
 from restrain_openrlhf.errors import ConfigError
 
 COMMIT = "a" * 40
@@ -146,7 +146,7 @@ def test_an_interrupted_download_is_told_and_goes_on(hub, tmp_path):
 
     def fetch():
         script = (
-            "from restrain_openrlhf.data.model_files import ensure_model\n"
+            "from restrain_openrlhf.data.identity import ensure_model\n"
             "from restrain_openrlhf.errors import RestrainError\n"
             "try:\n    ensure_model('own/model')\n"
             "except RestrainError as error:\n    raise SystemExit(f'error: {error}')\n"

@@ -8,7 +8,7 @@ import pytest
 from restrain_openrlhf.config.command_line import preset_names
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.data.sources import TRAINING_SETS
-from restrain_openrlhf.evaluation.protocol import PROTOCOLS
+from restrain_openrlhf.evaluation.job import PROTOCOLS
 from restrain_openrlhf.evaluation.published import (
     BASE,
     FILE,

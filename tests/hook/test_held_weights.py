@@ -14,7 +14,7 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 detect().install()
 
 from restrain_openrlhf.hook.rollout import held_weights, samples  # noqa: E402
-from restrain_openrlhf.machine.host_methods import ORIGINAL  # noqa: E402
+from restrain_openrlhf.machine.patching import ORIGINAL  # noqa: E402
 
 
 class Engine:

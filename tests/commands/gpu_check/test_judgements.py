@@ -25,7 +25,6 @@ from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
     judge_gradient,
     judge_patches,
 )
-from restrain_openrlhf.commands.gpu_check.loaded_weights import judge_digests  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.memory import (  # noqa: E402
     TrainingStep,
     check_estimate,
@@ -38,6 +37,7 @@ from restrain_openrlhf.commands.gpu_check.small_run import (  # noqa: E402
     ADAPTED_STEPS,
     STEPS,
     judge_adaptation,
+    judge_digests,
     judge_resume,
     judge_syncs,
     on_one_gpu,

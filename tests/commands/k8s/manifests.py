@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from restrain_openrlhf.commands.k8s.render import build, refuse_old_kubectl
+from restrain_openrlhf.commands.k8s.command import build, refuse_old_kubectl
 from restrain_openrlhf.errors import ConfigError
 from tests.conftest import ROOT
 

@@ -12,7 +12,7 @@ from restrain_openrlhf.commands.main import app
 from restrain_openrlhf.commands.reference import parse_shard
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.errors import RestrainError
-from restrain_openrlhf.evaluation.protocol import PROTOCOLS, TEMPLATES
+from restrain_openrlhf.evaluation.job import PROTOCOLS, TEMPLATES
 from test_time.cli import app as test_time_app
 from tests.commands.k8s.manifests import Object, Pod, of_kind, pods
 

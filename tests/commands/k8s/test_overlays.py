@@ -229,7 +229,7 @@ def test_alerts_and_dashboards_ask_for_metrics_that_exist():
 
 
 def test_importing_the_renderer_starts_no_framework():
-    render = "restrain_openrlhf.commands.k8s.render"
+    render = "restrain_openrlhf.commands.k8s.command"
     script = f"import sys, {render}; print([m for m in ('torch', 'ray', 'vllm') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path(ROOT))
     assert done.stdout.strip() == "[]"

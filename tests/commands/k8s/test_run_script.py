@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.commands.k8s.script import write
-from restrain_openrlhf.commands.k8s.stages import Stage
+from restrain_openrlhf.commands.k8s.stages import Stage, write
 from restrain_openrlhf.errors import ConfigError
 from tests.command_line import restrain
 from tests.commands.k8s.runs import Place, folder, objects_of

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from restrain_openrlhf.commands.view import source
-from restrain_openrlhf.commands.view.export import export
+from restrain_openrlhf.commands.view.page import export
 from restrain_openrlhf.commands.view.source import ViewedRuns, material
 from restrain_openrlhf.records.kept import step_file
 from tests.commands.view.browser import chromium, missing, watched

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from restrain_openrlhf.commands.view.export import Responses, export
+from restrain_openrlhf.commands.view.page import Responses, export
 from restrain_openrlhf.commands.view.source import material
 from restrain_openrlhf.errors import DataError
 from tests.commands.view.runs import boxed, scored_group, small_run, write_run
