@@ -59,7 +59,7 @@ for step in range(SIZE + 1, SIZE + 1 + {STEPS_TIMED}):
 print("SECONDS", (time.process_time() - start) / {STEPS_TIMED})
 """,
     "plot": """
-from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures
+from restrain_openrlhf.evaluation.figures import load_curves, save_run_figures
 save_run_figures([load_curves(Path("metrics.jsonl").parent)], Path("plots"))
 """,
     "load the reference": """

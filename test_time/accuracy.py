@@ -17,8 +17,7 @@ from restrain_openrlhf.data.gold import ProblemIdentity, PromptOnly, load_gold
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.job import prepare
-from restrain_openrlhf.evaluation.protocol import Request
+from restrain_openrlhf.evaluation.job import Request, prepare
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, load_results
 from restrain_openrlhf.machine.processes import run_command
 from test_time.adaptation import Adaptation, Plan

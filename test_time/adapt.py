@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
+from restrain_openrlhf.data.identity import ensure_model
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.model_files import ensure_model
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder

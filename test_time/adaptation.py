@@ -14,7 +14,7 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.prompt_reader import reworded
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.protocol import PAPER
+from restrain_openrlhf.evaluation.job import PAPER
 from restrain_openrlhf.hook.launch.train import check_flags
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder

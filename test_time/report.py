@@ -4,8 +4,14 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures
-from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, save_figures, write_page
+from restrain_openrlhf.evaluation.figures import (
+    PageTable,
+    Picture,
+    load_curves,
+    save_figures,
+    save_run_figures,
+    write_page,
+)
 from test_time.accuracy import TEST, Score
 from test_time.adaptation import REPORT, Adaptation
 from test_time.outcome import BeforeAndAfter, Outcome, Prediction

@@ -16,6 +16,7 @@ import pytest
 from tests.commands.k8s.manifests import needs_kustomize
 from tests.conftest import ROOT
 
+IMAGE = "restrain-train=registry.example/restrain-train@sha256:" + "1" * 64
 PRESET = "dapo14k/qwen3-4b-base/restrain"
 # Where the folders of the checkout lie in the wheel; the packages keep their places.
 PLACES = {"configs": "restrain_openrlhf/repository/configs", "k8s": "restrain_openrlhf/repository/k8s"}

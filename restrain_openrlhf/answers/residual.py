@@ -19,7 +19,7 @@ from pathlib import Path
 from restrain_openrlhf.answers import residual_worker
 from restrain_openrlhf.answers.value import fingerprint
 from restrain_openrlhf.errors import GraderError
-from restrain_openrlhf.machine.worker_process import WorkerProcess
+from restrain_openrlhf.machine.processes import WorkerProcess
 
 # Commands that latex2sympy2 reads and our parser does not. Other text is compared as text, because latex2sympy2 would
 # silently read only its beginning, which would merge different answers.

@@ -1,7 +1,7 @@
 """The process behind residual.py: reads LaTeX with latex2sympy2 and answers with keys, one JSON line each.
 
 A question is a text and the CPU seconds that it may take. This is the script of a WorkerProcess
-(machine/worker_process.py). Its arguments are the folder of this package, a folder to search first for other packages,
+(machine/processes.py). Its arguments are the folder of this package, a folder to search first for other packages,
 and folders to search last.
 """
 

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from restrain_openrlhf.commands.options import to_folder
-from restrain_openrlhf.data.identity import model_fingerprint
-from restrain_openrlhf.data.model_files import ADAPTER, PATTERNS, refuse_incomplete
+from restrain_openrlhf.data.identity import ADAPTER, PATTERNS, model_fingerprint, refuse_incomplete
 from restrain_openrlhf.data.outputs import output_folder, write_whole
 from restrain_openrlhf.data.prepare import Prepared
 from restrain_openrlhf.errors import ConfigError, RunError
@@ -179,7 +178,7 @@ def _licence(origin: Path | None) -> dict[str, Any]:
 
 def _files_of_base(model: str, hub_id: str | None) -> Path | None:
     """A folder with the base model's card and notices; None where neither a folder nor the hub has them."""
-    import httpx  # noqa: PLC0415 - see data/model_files.py
+    import httpx  # noqa: PLC0415 - see data/identity.py
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - costs a second
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
 

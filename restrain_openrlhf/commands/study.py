@@ -187,7 +187,7 @@ def accuracies(runs: Sequence[StudyRun]) -> list[Curve]:
 
 def write_study(runs: Sequence[StudyRun], out: Path) -> None:
     """Write table and curves from the runs' files so far. Raises RunError if none has been evaluated yet."""
-    from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: PLC0415 - imports matplotlib
+    from restrain_openrlhf.evaluation.figures import save_figures  # noqa: PLC0415 - imports matplotlib
 
     found = accuracies(runs)
     if not found:

@@ -1,7 +1,7 @@
-"""Identities of texts, models and files, which show what belongs together, and the provenance of files."""
+"""Identities of texts, models and files, which show what belongs together; a model's files; provenance of files."""
 
 import hashlib
-from collections import Counter
+import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -10,9 +10,97 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from restrain_openrlhf.data.model_files import refuse_adapter
 from restrain_openrlhf.data.outputs import write_whole
-from restrain_openrlhf.errors import ConfigError, RestrainError
+from restrain_openrlhf.errors import ConfigError, RestrainError, reason_of
+
+INDEX = "model.safetensors.index.json"
+# The folder of a LoRA run's adapter inside that of the whole model, and the file that shows that a folder is an
+# adapter.
+ADAPTER = "adapter"
+ADAPTER_CONFIG = "adapter_config.json"
+# The files from which a policy is loaded. The hub often also has the same weights in other formats.
+PATTERNS = ("*.json", "*.safetensors", "*.model", "*.jinja", "tokenizer*", "*.txt", "*.py")
+
+
+def ensure_model(model: str) -> None:
+    """Make sure that the model can be loaded. An interrupted download is resumed.
+
+    Raises ConfigError for an incomplete folder, and where the model cannot be downloaded.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        # A hub id is NAME or OWNER/NAME.
+        if folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
+            raise ConfigError(f"{model}: no such model folder. Check the path.")
+        folder = _download(model)
+    refuse_incomplete(folder)
+
+
+def refuse_incomplete(folder: Path) -> None:
+    """Raises ConfigError naming the weight files that are missing or cut short."""
+    if not (folder / "config.json").exists():
+        raise ConfigError(f"{folder}: holds no config.json, so it is not a Hugging Face model folder.")
+    names = _weight_files(folder)
+    if not names:
+        raise ConfigError(f"{folder}: holds no weights (*.safetensors or *.bin). Download or copy the model again.")
+    missing = [name for name in names if not (folder / name).exists()]
+    cut = [name for name in names if name not in missing and not _is_whole(folder / name)]
+    if missing or cut:
+        found = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"cut short: {', '.join(cut)}"] * bool(cut)
+        raise ConfigError(
+            f"{folder}: {len(missing) + len(cut)} of {len(names)} weight files are incomplete ({'; '.join(found)}). A "
+            "download or a copy was interrupted. Repeat it."
+        )
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Raises ConfigError for a folder that holds a LoRA adapter without its base model's weights."""
+    if (folder / ADAPTER_CONFIG).exists():
+        raise ConfigError(
+            f"{folder}: holds a LoRA adapter, but a full model is needed. A run saves the full model in the folder "
+            "above its adapter; otherwise merge the adapter with peft (docs/journeys/train.md#lora)."
+        )
+
+
+def _weight_files(folder: Path) -> list[str]:
+    index = folder / INDEX
+    if index.exists():
+        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    return sorted(path.name for pattern in ("*.safetensors", "*.bin") for path in folder.glob(pattern))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a weight file is whole.
+
+    Opening a safetensors file compares its header with its size; other files must not be empty.
+    """
+    if path.suffix != ".safetensors":
+        return path.stat().st_size > 0
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - of the stack, which loads the model
+
+    try:
+        with safe_open(path, "numpy"):
+            return True
+    except SafetensorError:
+        return False
+
+
+def _download(model: str) -> Path:
+    import httpx  # noqa: PLC0415 - what the hub's client raises without a network
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - not needed for local models
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    try:
+        folder = Path(snapshot_download(model, allow_patterns=list(PATTERNS)))
+        if not any(folder.glob("*.safetensors")):
+            snapshot_download(model, allow_patterns=["*.bin"])
+        return folder
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
+        raise ConfigError(
+            f"{model}: could not be downloaded ({reason_of(error)}). Check the name and the connection, then rerun: "
+            "complete files are kept. Gated models need `hf auth login`."
+        ) from error
+
 
 # The files on which a model's responses depend: configuration, code, weights, end tokens and tokenizer.
 MODEL_FILES = (
@@ -33,47 +121,27 @@ MODEL_FILES = (
 READERS = 4
 
 
+def text_digest(text: str) -> bytes:
+    """SHA-256 of a text in UTF-8, 32 bytes."""
+    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest()
+
+
 def text_hash(text: str) -> str:
-    """The identity of a prompt or a problem: SHA-256 of its UTF-8 text, in hex."""
-    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()
+    """The identity of a prompt or a problem: its `text_digest`, in hex."""
+    return text_digest(text).hex()
 
 
 def set_digest(texts: Iterable[str]) -> str:
     """The identity of a set of texts in any order: SHA-256 over their sorted hashes, in hex."""
-    digests = Digests()
-    for text in texts:
-        digests.add(text)
-    return digests.of_set()
+    return digest_of_set(map(text_digest, texts))
 
 
-class Digests:
-    """The SHA-256 of many texts, in 73 bytes of memory each."""
-
-    def __init__(self) -> None:
-        self._found: list[bytes] = []
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def add(self, text: str) -> None:
-        self._found.append(hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest())
-
-    def alike(self, places: Iterable[int] | None = None) -> list[list[int]]:
-        """Groups of places with equal texts, in the order of their first texts; only among `places` if given."""
-        known = list(range(len(self)) if places is None else map(int, places))
-        count = Counter(map(self._found.__getitem__, known))
-        groups: dict[bytes, list[int]] = {}
-        for place in (place for place in known if count[self._found[place]] > 1):
-            groups.setdefault(self._found[place], []).append(place)
-        return list(groups.values())
-
-    def of_set(self, places: Iterable[int] | None = None) -> str:
-        """The `set_digest` of the texts, or of those at these places."""
-        chosen = sorted(self._found if places is None else map(self._found.__getitem__, places))
-        whole = hashlib.sha256()
-        for place, digest in enumerate(chosen):
-            whole.update((b"\n" if place else b"") + digest.hex().encode())
-        return whole.hexdigest()
+def digest_of_set(digests: Iterable[bytes]) -> str:
+    """The `set_digest` of the texts with these digests."""
+    whole = hashlib.sha256()
+    for place, digest in enumerate(sorted(digests)):
+        whole.update((b"\n" if place else b"") + digest.hex().encode())
+    return whole.hexdigest()
 
 
 def model_fingerprint(model: str) -> str:

@@ -2,20 +2,18 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress, islice
 from pathlib import Path
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.data.gold import GoldAnswer, PromptOnly, write_separated
-from restrain_openrlhf.data.identity import Digests, text_hash
+from restrain_openrlhf.data.identity import digest_of_set, text_digest, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.problems import Problem
@@ -117,12 +115,11 @@ def prepare(
     answer if there is `supervised`.
     """
     reader, read = PromptReader("--prompt-column", entry.prompt), partial(each_entry, entry, source)
-    rows = Columns.of(read(reader), held_out)
+    rows = Survey.of(read(reader), held_out)
     if not any_count:
-        _refuse_another_count(entry, len(rows))
-    whole = _without_repeated(rows, read, drop_duplicates)
-    apart = whole[~rows.is_held_out[whole]]
-    kept = _first(entry, apart, first)
+        _refuse_another_count(entry, len(rows.answers))
+    _refuse_repeated(rows, drop_duplicates)
+    kept = _first(entry, list(rows.apart.values()), first)
     prepared = Prepared(
         name=entry.name,
         source=str(entry.hub) if source == "hub" else source,
@@ -130,28 +127,19 @@ def prepare(
         prompts=out,
         gold=_write(entry, read, rows, kept, out, supervised),
         count=len(kept),
-        digest=rows.prompts.of_set(kept),
+        digest=digest_of_set(islice(rows.apart, len(kept))),
         whole_set=CopyCheck(
-            count=len(apart),
-            digest=rows.prompts.of_set(apart),
+            count=len(rows.apart),
+            digest=digest_of_set(rows.apart),
             known_count=entry.count,
             known_digest=entry.digest,
         ),
         read=reader.summary(),
-        dropped_duplicates=len(rows) - len(whole),
-        dropped_held_out=len(whole) - len(apart),
+        dropped_duplicates=len(rows.repeated),
+        dropped_held_out=len(rows.answers) - len(rows.repeated) - len(rows.apart),
     )
     prepared.write()
     return prepared
-
-
-def _without_repeated(rows: "Columns", read: Callable[[], Iterator[Entry]], drop: bool) -> NDArray[np.intp]:
-    """The places of all prompts, of equal ones the first. Raises DataError as `_refuse_repeated` and `_refuse_ids`."""
-    repeated = rows.prompts.alike()
-    whole = np.setdiff1d(np.arange(len(rows)), [place for group in repeated for place in group[1:]])
-    _refuse_repeated(repeated, _answers(read(), {place for group in repeated for place in group}), drop)
-    _refuse_ids(rows.ids.alike(whole), read)
-    return whole
 
 
 def _refuse_another_count(entry: TrainingSet, count: int) -> None:
@@ -163,51 +151,54 @@ def _refuse_another_count(entry: TrainingSet, count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """What is kept in memory of each row: the hashes of its prompt and of its id, and two marks."""
+class Survey:
+    """What is kept in memory of the rows while they are read: hashes instead of texts, and places counted from 0.
 
-    prompts: Digests
-    ids: Digests
-    has_answer: NDArray[np.bool_]
-    is_held_out: NDArray[np.bool_]
+    `apart` has the place of each prompt by its digest, without repeated and held-out prompts. `answers` has a hash of
+    each row's answer, and None where a row has none. `repeated` has the place of a repeated prompt and of the first
+    with its text, and `same_ids` two places and their id.
+    """
 
-    def __len__(self) -> int:
-        return len(self.has_answer)
+    apart: dict[bytes, int] = field(default_factory=dict)
+    answers: list[int | None] = field(default_factory=list)
+    repeated: list[tuple[int, int]] = field(default_factory=list)
+    same_ids: list[tuple[int, int, str]] = field(default_factory=list)
 
     @classmethod
     def of(cls, entries: Iterable[Entry], held_out: Sequence[str]) -> Self:
-        """The columns of these rows.
-
-        A prompt is held out if it is equal, word by word, to one of the problems `held_out`.
-        """
-        prompts, ids, answered, out = Digests(), Digests(), bytearray(), bytearray()
-        problems = {_words(text) for text in held_out}
-        for item in entries:
-            prompts.add(item.text)
-            ids.add(item.id)
-            answered.append(item.answer is not None)
-            out.append(bool(problems) and _words(item.text) in problems)
-        return cls(prompts, ids, np.array(answered, dtype=bool), np.array(out, dtype=bool))
-
-
-def _answers(entries: Iterable[Entry], places: Collection[int]) -> dict[int, str | None]:
-    """The answers of the rows at these places, which are the rows with equal prompts."""
-    return {place: item.answer for place, item in enumerate(entries) if place in places} if places else {}
+        """A prompt is held out if it is equal, word by word, to one of the problems `held_out`."""
+        found, ids = cls(), dict[int, int]()
+        problems, out = {_words(text) for text in held_out}, set()
+        for place, item in enumerate(entries):
+            found.answers.append(None if item.answer is None else hash(item.answer))
+            digest = text_digest(item.text)
+            if (first := found.apart.setdefault(digest, place)) != place:
+                found.repeated.append((place, first))
+                continue
+            if (other := ids.setdefault(hash(item.id), place)) != place:
+                found.same_ids.append((other, place, item.id))
+            if problems and _words(item.text) in problems:
+                out.add(digest)
+        for digest in out:
+            del found.apart[digest]
+        return found
 
 
 def _write(
     entry: TrainingSet,
     read: Callable[[], Iterator[Entry]],
-    rows: Columns,
-    kept: NDArray[np.intp],
+    rows: Survey,
+    kept: Sequence[int],
     out: Path,
     supervised: Path | None,
 ) -> Path | None:
     """Write the rows at the places `kept`, reading the source again for each file. Returns the gold sidecar."""
-    is_kept = np.zeros(len(rows), dtype=bool)
-    is_kept[kept] = True
+    is_kept = bytearray(len(rows.answers))
+    for place in kept:
+        is_kept[place] = True
+    without = [place for place in kept if rows.answers[place] is None]
     if supervised is not None:
-        _refuse_without_answer(entry, len(kept), kept[~rows.has_answer[kept]])
+        _refuse_without_answer(entry, len(kept), without)
         with_gold = compress(read(), is_kept)
         write_rows(supervised, (Problem(id=x.id, problem=x.problem, answer=str(x.answer)) for x in with_gold))
     gold = (
@@ -216,11 +207,11 @@ def _write(
         if each.answer is not None
     )
     prompts = (PromptOnly(id=each.id, problem=each.problem) for each in compress(read(), is_kept))
-    return write_separated(out, prompts, gold if rows.has_answer[kept].any() else None)
+    return write_separated(out, prompts, gold if len(without) < len(kept) else None)
 
 
-def _first(entry: TrainingSet, places: NDArray[np.intp], first: int | None) -> NDArray[np.intp]:
-    if not len(places):
+def _first(entry: TrainingSet, places: Sequence[int], first: int | None) -> Sequence[int]:
+    if not places:
         raise DataError(
             f"{entry.name}: no prompt is left: all are problems of {entry.apart_from}. Give the training set itself."
         )
@@ -231,8 +222,8 @@ def _first(entry: TrainingSet, places: NDArray[np.intp], first: int | None) -> N
     return places[:first]
 
 
-def _refuse_without_answer(entry: TrainingSet, of: int, without: NDArray[np.intp]) -> None:
-    if len(without):
+def _refuse_without_answer(entry: TrainingSet, of: int, without: Sequence[int]) -> None:
+    if without:
         raise DataError(
             f"{entry.name}: {len(without)} of {of} prompts have no answer (the first is {_where(without[0])}), but "
             "training on gold needs one for each. Name the column of the answers with --answer-column."
@@ -248,27 +239,20 @@ def each_entry(entry: TrainingSet, source: str, reader: PromptReader | None = No
         raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
 
 
-def _refuse_repeated(groups: Sequence[Sequence[int]], answers: Mapping[int, str | None], drop: bool) -> None:
-    """Raises DataError for equal prompts unless `drop` is set, and always where their answers differ."""
-    repeated = sorted((place, group[0]) for group in groups for place in group[1:])
-    if repeated and not drop:
+def _refuse_repeated(rows: Survey, drop: bool) -> None:
+    """Raises DataError for equal prompts unless `drop` is set, where their answers differ, and for two equal ids."""
+    if rows.repeated and not drop:
         raise DataError(
-            f"{len(repeated)} prompts appear more than once: {_pairs(repeated)}. Remove the copies, or keep the first "
-            "of each with --drop-duplicates."
+            f"{len(rows.repeated)} prompts appear more than once: {_pairs(rows.repeated)}. Remove the copies, or keep "
+            "the first of each with --drop-duplicates."
         )
-    conflicts = [(place, first) for place, first in repeated if answers[place] != answers[first]]
+    conflicts = [(place, first) for place, first in rows.repeated if rows.answers[place] != rows.answers[first]]
     if conflicts:
         raise DataError(
             f"{len(conflicts)} repeated prompts have different answers: {_pairs(conflicts)}. Decide which is right, "
             "and remove the others."
         )
-
-
-def _refuse_ids(groups: Sequence[Sequence[int]], read: Callable[[], Iterator[Entry]]) -> None:
-    """Raises DataError for two rows with one id."""
-    if groups:
-        again, first = min((group[1], group[0]) for group in groups)
-        name = next(islice(read(), first, None)).id
+    for first, again, name in rows.same_ids[:1]:
         raise DataError(
             f"{_where(first)} and {_where(again)} have the same id {name!r}. Give each row an id of its own."
         )

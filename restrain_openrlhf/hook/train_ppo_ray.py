@@ -27,7 +27,7 @@ from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
-from restrain_openrlhf.records.contents import claim_checkpoints
+from restrain_openrlhf.records.folder import claim_checkpoints
 
 # openrlhf/cli/train_ppo_ray.py sets these variables when it starts Ray itself.
 HOST_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}

@@ -4,9 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from restrain_openrlhf.machine.cuda_toolkit import why_not_compiled
+from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK, why_not_compiled
 from restrain_openrlhf.machine.device import Device, Unsupported
-from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
 from restrain_openrlhf.machine.flash_attention import (
     ATTENTION,
     by_torch,

@@ -220,7 +220,7 @@ def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
 @pytest.mark.timeout(300)
 def test_ctrl_c_in_gpu_check_says_that_it_needs_another_folder(tmp_path):
     words = ("gpu-check", "--allow-cpu", "--only", "gradient", "--out", tmp_path / "out")
-    said = interrupted("commands.gpu_check.checks", "run_check", *words)
+    said = interrupted("commands.gpu_check.command", "run_check", *words)
     assert "interrupted: a check is not resumed; start again in another folder (--out)." in said
     (tmp_path / "out" / "begun").touch()
     assert "is not an empty folder" in refused(*words)

@@ -23,7 +23,7 @@ from restrain_openrlhf.config.host_flags import (  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.benchmarks import BENCHMARKS  # noqa: E402
 from restrain_openrlhf.data.sources import TRAINING_SETS  # noqa: E402
-from restrain_openrlhf.evaluation.protocol import TEMPLATES, render, worded  # noqa: E402
+from restrain_openrlhf.evaluation.job import TEMPLATES, render, worded  # noqa: E402
 from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 

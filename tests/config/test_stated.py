@@ -9,7 +9,7 @@ from restrain_openrlhf.config.host_flags import host_flags
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.data.sources import TRAINING_SETS
-from restrain_openrlhf.evaluation.protocol import PAPER
+from restrain_openrlhf.evaluation.job import PAPER
 from restrain_openrlhf.method import parse_settings
 from tests.config import stated
 from tests.conftest import ROOT

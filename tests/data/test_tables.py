@@ -15,8 +15,7 @@ from restrain_openrlhf.data.prompt_reader import PromptReader
 from restrain_openrlhf.data.sources import OWN
 from restrain_openrlhf.data.tables import placed_rows
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.job import benchmark_prompts
-from restrain_openrlhf.evaluation.protocol import TEMPLATES
+from restrain_openrlhf.evaluation.job import TEMPLATES, benchmark_prompts
 from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 from test_time.problems import Source, load_problems

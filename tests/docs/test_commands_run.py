@@ -24,7 +24,7 @@ import matplotlib  # noqa: E402
 from restrain_openrlhf.commands import main, study  # noqa: E402
 from restrain_openrlhf.commands.view import server  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import WORDS  # noqa: E402
-from restrain_openrlhf.data.model_files import ensure_model  # noqa: E402
+from restrain_openrlhf.data.identity import ensure_model  # noqa: E402
 from restrain_openrlhf.evaluation import job  # noqa: E402
 from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.launch import train  # noqa: E402
@@ -201,7 +201,7 @@ MODULES = {
     "restrain_openrlhf.hook.train_ppo_ray": train_ppo_ray.main,
     "openrlhf.cli.train_ppo_ray": openrlhf,
     "verl.trainer.main_ppo": verl,
-    "restrain_openrlhf.commands.gpu_check.loaded_weights": lambda words: ensure_model(words[0]),
+    "restrain_openrlhf.commands.gpu_check.small_run": lambda words: ensure_model(words[0]),
 }
 
 

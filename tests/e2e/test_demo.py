@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.commands.demo.report import results_in
-from restrain_openrlhf.commands.demo.run import Demo, run_demo
+from restrain_openrlhf.commands.demo.run import Demo, results_in, run_demo
 from restrain_openrlhf.data.demo_tasks.tasks import WORDS
 from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from tests.e2e.conftest import restrain, run

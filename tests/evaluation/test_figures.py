@@ -11,7 +11,7 @@ from matplotlib import colormaps, image
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import reliability
-from restrain_openrlhf.evaluation.figures.curves import (
+from restrain_openrlhf.evaluation.figures import (
     ALL,
     Panel,
     RunCurves,
@@ -19,9 +19,9 @@ from restrain_openrlhf.evaluation.figures.curves import (
     draw_panels,
     draw_reliability,
     number,
+    save_figures,
     save_run_figures,
 )
-from restrain_openrlhf.evaluation.figures.page import save_figures
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.records.metrics import KL, LOSS
 from tests.test_time.steps import steps

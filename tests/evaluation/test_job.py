@@ -4,7 +4,7 @@ import pytest
 
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.evaluation.protocol import Request
+from restrain_openrlhf.evaluation.job import Request
 from tests.command_line import restrain
 
 

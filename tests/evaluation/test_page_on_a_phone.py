@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.evaluation.figures.page import PageTable, write_page
+from restrain_openrlhf.evaluation.figures import PageTable, write_page
 from tests.commands.view.browser import chromium, missing
 
 if missing() is not None:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.data.benchmarks import load_benchmark
-from restrain_openrlhf.evaluation.job import benchmark_prompts
-from restrain_openrlhf.evaluation.protocol import TEMPLATES
+from restrain_openrlhf.evaluation.job import TEMPLATES, benchmark_prompts
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "qwen25_math.json").read_text(encoding="utf-8"))
 KEYS = sorted({(each["benchmark"], each["template"]) for each in GOLDEN["prompts"]})

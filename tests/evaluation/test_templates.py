@@ -5,8 +5,7 @@ import pytest
 from restrain_openrlhf.answers import MATHEMATICS, parse_kind
 from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.job import benchmark_prompts
-from restrain_openrlhf.evaluation.protocol import TEMPLATES, choose_template, end_tokens, render, worded
+from restrain_openrlhf.evaluation.job import TEMPLATES, benchmark_prompts, choose_template, end_tokens, render, worded
 
 LLAMA = (
     "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"

@@ -26,7 +26,7 @@ from restrain_openrlhf.hook.agent import AgentExecutor, texts_of  # noqa: E402
 from restrain_openrlhf.hook.rollout import samples  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS, VOTERS  # noqa: E402
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
-from restrain_openrlhf.machine.host_methods import ORIGINAL  # noqa: E402
+from restrain_openrlhf.machine.patching import ORIGINAL  # noqa: E402
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import Letters  # noqa: E402
 from tests.hook.test_methods_in_the_host import boxed  # noqa: E402

@@ -8,7 +8,7 @@ pytest.importorskip("transformers", reason="needs the training stack: make insta
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.evaluation.protocol import choose_template, render  # noqa: E402
+from restrain_openrlhf.evaluation.job import choose_template, render  # noqa: E402
 from restrain_openrlhf.reference.offline_engine import Marks, prompt_tokens  # noqa: E402
 from restrain_openrlhf.reference.prompts import Prompt, refuse_lost_mark  # noqa: E402
 

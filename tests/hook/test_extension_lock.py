@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from restrain_openrlhf.machine import extension_lock
-from restrain_openrlhf.machine.extension_lock import ProcessLock, first_build
+from restrain_openrlhf.machine import cuda_toolkit
+from restrain_openrlhf.machine.cuda_toolkit import ProcessLock, first_build
 
 TAKE = "\n".join(
     [
         "import sys, time",
-        "from restrain_openrlhf.machine.extension_lock import ProcessLock",
+        "from restrain_openrlhf.machine.cuda_toolkit import ProcessLock",
         "print(ProcessLock(sys.argv[1]).try_acquire(), flush=True)",
         "time.sleep(600)",
     ]
@@ -101,7 +101,7 @@ def test_who_waited_for_a_build_that_was_killed_builds_itself(started, tmp_path)
 def test_a_training_says_that_it_compiles_where_it_will(tmp_path, monkeypatch, has_gpus, no_compiler, built, waits):
     """A build that was killed leaves an empty file; on GPUs without nvcc torch's own Adam is used."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr(extension_lock, "why_not_compiled", lambda: no_compiler)
+    monkeypatch.setattr(cuda_toolkit, "why_not_compiled", lambda: no_compiler)
     if built is not None:
         (tmp_path / "fused_adam").mkdir()
         (tmp_path / "fused_adam" / "fused_adam.so").write_bytes(built)

@@ -10,7 +10,7 @@ pytest.importorskip("openrlhf", reason="needs the training stack (make install)"
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.hook.rollout import held_weights, samples  # noqa: E402
-from restrain_openrlhf.machine.host_methods import ORIGINAL  # noqa: E402
+from restrain_openrlhf.machine.patching import ORIGINAL  # noqa: E402
 
 
 class Engine:

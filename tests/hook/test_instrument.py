@@ -21,9 +21,19 @@ from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
     uninstall,
 )
 from restrain_openrlhf.machine import cuda  # noqa: E402
-from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK  # noqa: E402
-from restrain_openrlhf.machine.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
-from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more, is_expected, load  # noqa: E402
+from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK  # noqa: E402
+from restrain_openrlhf.machine.patching import (  # noqa: E402  # noqa: E402
+    ORIGINAL,
+    HostAttributes,
+    HostMethod,
+    Replacement,
+    Wrapping,
+    expect,
+    expect_no_more,
+    is_expected,
+    load,
+    parameters,
+)
 
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.commands.gpu_check.children import run_module
+from restrain_openrlhf.commands.gpu_check.outcome import run_module
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine import processes
 from restrain_openrlhf.machine.processes import Command, run_command, run_together
@@ -43,7 +43,7 @@ def test_every_python_that_is_started_leaves_the_working_folder_out():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.List) and node.elts and ast.unparse(node.elts[0]) == "sys.executable"
     ]
-    assert {name for name, _ in started} == {"worker_process.py", "processes.py"}
+    assert {name for name, _ in started} == {"processes.py"}
     assert [name for name, words in started if words[1] not in ("-P", "-I")] == []
 
 

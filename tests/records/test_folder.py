@@ -12,8 +12,7 @@ from restrain_openrlhf.config.blocks import Agent, EngineLimits, KeepRollouts
 from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.method import parse_settings
-from restrain_openrlhf.records.contents import claim_checkpoints, contents
-from restrain_openrlhf.records.folder import Completion, RunFolder
+from restrain_openrlhf.records.folder import Completion, RunFolder, claim_checkpoints, contents
 
 
 def config(tmp_path, **method):

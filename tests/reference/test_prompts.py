@@ -10,8 +10,7 @@ from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.prepare import prepare
 from restrain_openrlhf.data.sources import OWN
 from restrain_openrlhf.errors import ConfigError, DataError
-from restrain_openrlhf.evaluation.job import benchmark_prompts
-from restrain_openrlhf.evaluation.protocol import TEMPLATES
+from restrain_openrlhf.evaluation.job import TEMPLATES, benchmark_prompts
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import prompt_tokens
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts, prompt_set_hash, template_identity

@@ -1,5 +1,7 @@
-"""`restrain gpu-check`: tries for some minutes what a run of many days relies on."""
+"""`restrain gpu-check`: tries for some minutes, one check after the other, what a run of many days relies on."""
 
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -7,11 +9,55 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.commands.gpu_check.engine import check_sampling
+from restrain_openrlhf.commands.gpu_check.gradient import check_gradient
+from restrain_openrlhf.commands.gpu_check.memory import check_memory
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, CheckResult, failed, table, write_json
+from restrain_openrlhf.commands.gpu_check.small_run import check_adaptation, check_training
+from restrain_openrlhf.commands.gpu_check.stack import check_doctor, check_kernels
 from restrain_openrlhf.commands.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, RestrainError, did_you_mean
+
+# Of the command's own folder, new or empty, and the configuration of the run that is to be started afterwards, if any.
+Check = Callable[[Path, RunConfig | None], list[CheckOutcome]]
+
+# By the names that `--only` takes, in the order in which they run.
+CHECKS: Mapping[str, Check] = {
+    "doctor": check_doctor,
+    "kernels": check_kernels,
+    "gradient": check_gradient,
+    "sampling": check_sampling,
+    "training": check_training,
+    "memory": check_memory,
+    "adapt": check_adaptation,
+}
+
+
+def choose(only: Sequence[str]) -> list[str]:
+    """The named checks, or all, in the order of CHECKS. Raises ConfigError for an unknown name."""
+    for name in only:
+        if name not in CHECKS:
+            raise ConfigError(
+                f"{name!r} is not a check.{did_you_mean(name, CHECKS)} The checks are: {', '.join(CHECKS)}."
+            )
+    return [name for name in CHECKS if name in (only or CHECKS)]
+
+
+def run_check(name: str, out: Path, config: RunConfig | None = None) -> CheckResult:
+    """Run a check.
+
+    One of our own errors is a failed line; any other error is a bug of the check and ends the command.
+    """
+    start = time.monotonic()
+    try:
+        outcomes = CHECKS[name](out, config)
+    except RestrainError as error:
+        outcomes = [failed(name, str(error))]
+    return CheckResult(name, tuple(outcomes), time.monotonic() - start)
+
 
 RUNS = Path("runs") / "gpu-check"
 # Without this refusal, checks that pass on a CPU could be mistaken for those of a GPU.
@@ -43,8 +89,6 @@ def gpu_check(
     ] = False,
 ) -> None:
     """Try on this machine what a long run relies on. Exits with status 1 if a check fails."""
-    from restrain_openrlhf.commands.gpu_check.checks import choose, run_check  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.commands.gpu_check.outcome import table, write_json  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect, visible_gpus  # noqa: PLC0415
 
     checks, console = choose(only or []), Console(stderr=True)

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.commands.gpu_check.children import measured
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, skipped
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, measured, skipped
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.jsonl import dump

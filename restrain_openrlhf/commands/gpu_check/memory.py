@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from restrain_openrlhf.commands.gpu_check import host_step
-from restrain_openrlhf.commands.gpu_check.children import measured
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, skipped
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, measured, skipped
 from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig

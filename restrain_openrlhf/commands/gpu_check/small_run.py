@@ -1,19 +1,29 @@
 """Checks real runs with the demo's model on this device: weight sync, resuming, and a test-time adaptation.
 
-vLLM must have the policy's weights after every sync, a killed run must resume, and the memory of an adaptation's
-training must be free again when its model votes.
+vLLM must have the policy's weights after every sync, bit for bit in the end; a killed run must resume, and the memory
+of an adaptation's training must be free again when its model votes. As a program, this module loads a model into vLLM,
+and prints the digests of the weights that vLLM computes with.
 """
 
 import json
 import math
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, TEST_TIME, kill_when, run_module
-from restrain_openrlhf.commands.gpu_check.loaded_weights import check_digests
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged
+from restrain_openrlhf.commands.gpu_check.outcome import (
+    RESTRAIN,
+    TEST_TIME,
+    CheckOutcome,
+    failed,
+    judged,
+    kill_when,
+    measured,
+    run_module,
+)
 from restrain_openrlhf.config.command_line import find_config, override_words
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.shipped import CONFIGS
@@ -22,9 +32,56 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import GAP, KL, UPDATE_ARRIVED, StepRow, read_steps
+
+# The model is small, and nothing else is on the GPU.
+MEMORY_SHARE, MAX_LEN = 0.3, 32
+# The most names of weights in a message.
+MAX_NAMED = 3
+
+
+def check_digests(run: RunFolder, log: Path) -> CheckOutcome:
+    """Compare what each engine of a finished run held after its last weight sync with the saved model."""
+    (loaded,) = measured(__name__, [run.model], log)
+    files = sorted(run.weight_digests.glob("*.json"))
+    return judge_digests([worker for file in files for worker in json.loads(file.read_text())], loaded)
+
+
+def judge_digests(workers: Sequence[Mapping[str, str]], loaded: Mapping[str, str]) -> CheckOutcome:
+    """Compare the digests of all vLLM workers after the last sync with those of one that has `loaded` the model."""
+    name = "weights in vLLM, bits"
+    if not workers or not loaded:
+        return failed(name, f"digests of {len(workers)} vLLM workers and {len(loaded)} weights: nothing was compared")
+    pairs = {(weight, each.get(weight), loaded.get(weight)) for each in workers for weight in {*each, *loaded}}
+    other = sorted({weight for weight, one, another in pairs if one != another})
+    found = (
+        f"{len(loaded) - len(other)} of {len(loaded)} weights in {len(workers)} vLLM workers are, after the last sync, "
+        f"what vLLM loads from the saved model{'; not ' if other else ''}{', '.join(other[:MAX_NAMED])}"
+        f"{' and others' if len(other) > MAX_NAMED else ''}"
+    )
+    return judged(name, not other, found, weights=len(loaded), other=len(other), workers=len(workers))
+
+
+def main(model: str) -> None:
+    """Print the digests of the model in this folder as one JSON object."""
+    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415
+
+    detect().install()
+    os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+    import vllm  # noqa: PLC0415 - after the device is prepared
+
+    from restrain_openrlhf.hook.rollout.held_weights import held  # noqa: PLC0415
+
+    options: dict[str, Any] = {"enforce_eager": True, **detect().engine_options}
+    engine = vllm.LLM(
+        model=model, dtype="bfloat16", max_model_len=MAX_LEN, gpu_memory_utilization=MEMORY_SHARE, **options
+    )
+    (digests,) = engine.collective_rpc(held)
+    sys.stdout.write("\n" + dump(digests))
+
 
 # The run is killed after the step that follows a checkpoint, and then takes two more steps.
 STEPS, SAVED, KILLED_AFTER = 5, 2, 3
@@ -221,3 +278,7 @@ def judge_adaptation(predictions: Sequence[dict[str, Any]], result: dict[str, An
     found = f"{steps} steps, then {voted} of {ADAPTED_PROBLEMS} problems voted on by {model}"
     holds = voted == ADAPTED_PROBLEMS and steps == chosen == ADAPTED_STEPS
     return judged("test-time adapt", holds, found, steps=steps, voted=voted)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, json_lines, measured
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged
+from restrain_openrlhf.commands.gpu_check.outcome import RESTRAIN, CheckOutcome, failed, json_lines, judged, measured
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import RunError

@@ -1,23 +1,180 @@
-"""`restrain k8s`: manifests of one configuration, and manifests that experiments share."""
+"""`restrain k8s`: manifests of one configuration, or shared by experiments, built by Kustomize and checked."""
 
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 
-from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
-from restrain_openrlhf.commands.k8s.experiment import load_experiment
-from restrain_openrlhf.commands.k8s.render import render as manifests_of
-from restrain_openrlhf.commands.k8s.render import render_platform
-from restrain_openrlhf.commands.k8s.script import write
-from restrain_openrlhf.commands.k8s.stages import Stage
+from restrain_openrlhf.commands.k8s import stages
+from restrain_openrlhf.commands.k8s.cluster import Cluster, Overlay, load_overlay
+from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experiment
+from restrain_openrlhf.commands.k8s.patches import patches
+from restrain_openrlhf.commands.k8s.stages import FIRST, Manifest, Stage, write
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
+
+OLDEST_KUSTOMIZE = 5
+# PyYAML is ten times as fast on thousands of lines where it was built with libyaml.
+LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+UNSET_HOST = "registry.invalid/"
+# A registry, its port, the parts of the repository in lower case, a tag that counts for nothing, and the digest.
+BY_DIGEST = re.compile(
+    r"(?P<name>(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9._-]+(?:/[a-z0-9._-]+)*)(?::[\w.-]+)?@(?P<digest>sha256:[0-9a-f]{64})"
+)
+# The tree marks objects whose image is unset. No image is unset after rendering, so the mark goes.
+UNMARK = {
+    "target": {"annotationSelector": "restrain-openrlhf/image-registry=registry.invalid"},
+    "operations": [{"op": "remove", "path": "/metadata/annotations/restrain-openrlhf~1image-registry"}],
+}
+
+
+def manifests_of(
+    experiment: Experiment,
+    overlay: Overlay,
+    cluster: Cluster,
+    images: Sequence[str],
+    benchmarks: Sequence[str],
+    only: Sequence[Stage] = (),
+) -> Mapping[Stage, list[Manifest]]:
+    """The manifests of each step that the experiment needs, in order; with `only`, of those steps and FIRST.
+
+    Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that is not made,
+    or where Kustomize is missing.
+    """
+    wanted = tuple(dict.fromkeys((*FIRST, *only))) if only else stages.stages_of(experiment)
+    stages.refuse_unread_pass(experiment, wanted)
+    found = stages.by_stage(_tree(overlay, cluster, images, experiment, benchmarks), wanted)
+    every = [each for objects in found.values() for each in objects]
+    cluster.refuse_one_node(every, experiment.layout.nodes)
+    _refuse_unset(every)
+    return {
+        stage: objects if stage in stages.SHARED else stages.named(objects, experiment.name)
+        for stage, objects in found.items()
+    }
+
+
+def render_platform(overlay: Overlay, cluster: Cluster) -> Mapping[Stage, list[Manifest]]:
+    """The manifests that all experiments of a namespace share."""
+    return stages.by_stage(_tree(overlay, cluster), FIRST)
+
+
+def _tree(
+    overlay: Overlay,
+    cluster: Cluster,
+    images: Sequence[str] = (),
+    experiment: Experiment | None = None,
+    benchmarks: Sequence[str] = (),
+) -> list[Manifest]:
+    """All objects of the overlay, patched for this cluster and this experiment."""
+    tree, own = overlay.path.parents[1], patches(experiment, benchmarks) if experiment else []
+    with tempfile.TemporaryDirectory(prefix="restrain-k8s-") as made:
+        folder = Path(made).resolve()
+        document = {
+            # Kustomize accepts only relative paths of a base.
+            "resources": [os.path.relpath(overlay.path, folder)],
+            "components": [os.path.relpath(path, folder) for path in cluster.added_components(tree)],
+            "configMapGenerator": _own_configuration(experiment, overlay) if experiment else [],
+            # A patch whose target the overlay lacks changes nothing.
+            "patches": [
+                {"target": patch["target"], "patch": yaml.safe_dump(patch["operations"], sort_keys=False)}
+                for patch in (*own, *cluster.patches(), UNMARK)
+            ],
+            "images": _new_images(images, tree),
+        }
+        write_whole(folder / "experiment.yaml", experiment.text if experiment else "")
+        write_whole(folder / "kustomization.yaml", yaml.safe_dump(document, sort_keys=False))
+        return cluster.fitted(build(folder), overlay.nodes)
+
+
+def _own_configuration(experiment: Experiment, overlay: Overlay) -> list[dict[str, Any]]:
+    """The experiment's ConfigMap, which replaces the overlay's.
+
+    Kustomize refuses to replace one that does not exist.
+    """
+    if experiment.job not in map(stages.stage_of, build(overlay.path)):
+        return []
+    return [{"name": f"{experiment.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}]
+
+
+def build(folder: Path) -> list[Manifest]:
+    """The objects that Kustomize builds from a folder.
+
+    Raises ConfigError with Kustomize's own message, or if kubectl is missing or too old.
+    """
+    refuse_old_kubectl()
+    done = _run(["kubectl", "kustomize", str(folder)])
+    if done.returncode != 0:
+        raise ConfigError(f"Kustomize refuses {folder}: {done.stderr.strip()}")
+    return [each for each in yaml.load_all(done.stdout, LOADER) if each]
+
+
+def refuse_old_kubectl() -> None:
+    """Raises ConfigError if kubectl is missing, or its built-in Kustomize is too old."""
+    said = _run(["kubectl", "version", "--client"]).stdout if shutil.which("kubectl") else ""
+    version = re.search(r"Kustomize Version: v(\d+)", said)
+    if version is None or int(version[1]) < OLDEST_KUSTOMIZE:
+        what = f"brings Kustomize {version[1]}" if version else "is not on PATH"
+        raise ConfigError(f"kubectl {what}; Kustomize {OLDEST_KUSTOMIZE} is needed. Install kubectl 1.29 or newer.")
+
+
+def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def configured_images(tree: Path) -> dict[str, str]:
+    """The images of `k8s/components/images` by name, unset values included."""
+    path = tree / "components" / "images" / "kustomization.yaml"
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))["images"]
+    return {entry["name"]: f"{entry.get('newName', entry['name'])}@{entry.get('digest', '')}" for entry in entries}
+
+
+def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
+    """Kustomize's entries for `--image NAME=REGISTRY/NAME@sha256:...`, by the names that the tree has given the images.
+
+    Raises ConfigError for another form, and for a name that no manifest has.
+    """
+    configured, new = configured_images(tree), list[dict[str, str]]()
+    for word in words:
+        name, _, reference = word.partition("=")
+        if not BY_DIGEST.fullmatch(reference):
+            raise ConfigError(
+                f"--image {word!r}: give NAME=REGISTRY/REPOSITORY@sha256:<64 hex digits>, in lower case and without "
+                "https://; a tag alone is not enough."
+            )
+        if name not in configured:
+            raise ConfigError(f"--image {name}=...: no manifest has it. The images are {', '.join(configured)}.")
+        repository, _, digest = reference.partition("@")
+        entry = {"name": configured[name].partition("@")[0], "newName": repository, "digest": digest}
+        if any(each["name"] == entry["name"] and each != entry for each in new):
+            raise ConfigError(f"--image {name} is given twice, with different images. Give it once.")
+        new.append(entry)
+    return new
+
+
+def _refuse_unset(manifests: Iterable[Manifest]) -> None:
+    """Raises ConfigError that names the first image without a digest, or with the placeholder's registry."""
+    used = {node["image"] for each in manifests for node in stages.mappings(each) if isinstance(node.get("image"), str)}
+    for image in sorted(used):
+        if image.startswith(UNSET_HOST) or not BY_DIGEST.fullmatch(image):
+            name = image.removeprefix(UNSET_HOST).partition("@")[0]
+            raise ConfigError(
+                f"The image {name} has no digest. Build and push it (docs/operations/kubernetes.md), then render with "
+                f"--image {name}=REGISTRY/{name}@sha256:... or set it in k8s/components/images."
+            )
+
 
 step_option = partial(typer.Option, rich_help_panel="What is run")
 k8s = typer.Typer(name="k8s", help="Write Kubernetes manifests.", no_args_is_help=True)

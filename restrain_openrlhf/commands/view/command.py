@@ -53,7 +53,7 @@ def view(
 
 
 def _export(found: "Material", out: Path, max_mb: int) -> None:
-    from restrain_openrlhf.commands.view.export import export  # noqa: PLC0415
+    from restrain_openrlhf.commands.view.page import export  # noqa: PLC0415
     from restrain_openrlhf.config.blocks import MIB  # noqa: PLC0415
 
     groups, with_responses, damaged = export(found, out, max_mb)

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from restrain_openrlhf.commands.view.html import ASSETS, SERVED_POLICY, as_json, served_page
+from restrain_openrlhf.commands.view.page import ASSETS, SERVED_POLICY, as_json, served_page
 from restrain_openrlhf.commands.view.source import ViewedRuns
 from restrain_openrlhf.errors import ConfigError, RestrainError
 

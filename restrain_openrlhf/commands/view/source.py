@@ -16,7 +16,7 @@ from restrain_openrlhf.commands.view.summary import (
     no_votes,
 )
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.figures.curves import distinct_names
+from restrain_openrlhf.evaluation.figures import distinct_names
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import (

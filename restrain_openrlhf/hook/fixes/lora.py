@@ -20,7 +20,7 @@ import torch
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 
-from restrain_openrlhf.data.model_files import ADAPTER
+from restrain_openrlhf.data.identity import ADAPTER
 from restrain_openrlhf.errors import ConfigError
 
 ALL_LINEAR = "all-linear"

@@ -12,9 +12,18 @@ from typing import Any
 import yaml
 
 from restrain_openrlhf.errors import HostError
-from restrain_openrlhf.machine.host_methods import HostAttributes, HostMethod
 from restrain_openrlhf.machine.host_releases import NEWEST, Way, check_version
-from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping, expect, expect_no_more, is_expected, lost
+from restrain_openrlhf.machine.patching import (
+    HostAttributes,
+    HostMethod,
+    Patch,
+    Replacement,
+    Wrapping,
+    expect,
+    expect_no_more,
+    is_expected,
+    lost,
+)
 
 _FILE = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 # Keys: the part of the record, the host's module, and the name in the module; the value is what is recorded.

@@ -13,8 +13,8 @@ from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
+from restrain_openrlhf.machine.cuda_toolkit import first_build
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.machine.extension_lock import first_build
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder

@@ -13,7 +13,7 @@ from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.evaluation.protocol import Request
+from restrain_openrlhf.evaluation.job import Request
 from restrain_openrlhf.machine.sandbox import pool
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass
 from restrain_openrlhf.reference.prompts import PromptSource

@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.commands.demo.report import (
+from restrain_openrlhf.commands.demo.run import (
     MethodResult,
     base_reliability,
     results_in,

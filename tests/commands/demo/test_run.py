@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from restrain_openrlhf.commands.demo import run
-from restrain_openrlhf.commands.demo.report import train_folder
+from restrain_openrlhf.commands.demo.run import train_folder
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from tests.command_line import restrain
 from tests.commands.demo.test_report import accuracy

@@ -21,7 +21,6 @@ from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
     GradientCase,
     judge_gradient,
 )
-from restrain_openrlhf.commands.gpu_check.loaded_weights import judge_digests  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.memory import (  # noqa: E402
     TrainingStep,
     estimated_bytes,
@@ -33,6 +32,7 @@ from restrain_openrlhf.commands.gpu_check.small_run import (  # noqa: E402
     ADAPTED_STEPS,
     STEPS,
     judge_adaptation,
+    judge_digests,
     judge_resume,
     judge_syncs,
     on_one_gpu,

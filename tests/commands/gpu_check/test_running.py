@@ -14,10 +14,9 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check import checks, children, gradient, stack  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.checks import CHECKS, choose, run_check  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.children import kill_when, run_module  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.outcome import judged, skipped  # noqa: E402
+from restrain_openrlhf.commands.gpu_check import command, gradient, outcome, stack  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.command import CHECKS, choose, run_check  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.outcome import judged, kill_when, run_module, skipped  # noqa: E402  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.small_run import ADAPTER, SmallRun, on_one_gpu, shared_run  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.stack import check_doctor  # noqa: E402
 from restrain_openrlhf.config.command_line import find_config, parse_overrides  # noqa: E402
@@ -77,7 +76,7 @@ def broken(_out, _config):
 
 
 def pretend(monkeypatch, **made):
-    monkeypatch.setattr(checks, "CHECKS", made)
+    monkeypatch.setattr(command, "CHECKS", made)
 
 
 def fine(_out, _config):
@@ -181,9 +180,9 @@ def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
 
 
 def test_a_measurement_that_hangs_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(children, "LIMIT_SECONDS", 1.0)
-    begin, started = children.start_module, []
-    monkeypatch.setattr(children, "start_module", lambda *words: started.append(begin(*words)) or started[-1])
+    monkeypatch.setattr(outcome, "LIMIT_SECONDS", 1.0)
+    begin, started = outcome.start_module, []
+    monkeypatch.setattr(outcome, "start_module", lambda *words: started.append(begin(*words)) or started[-1])
     with pytest.raises(RunError, match=r"still running after .* minutes, and was ended"):
         run_module("tests.machine.sleeper", ["600"], tmp_path / "log")
     assert not is_alive(started[0].pid)
@@ -217,7 +216,7 @@ def test_an_interrupted_check_leaves_no_process(tmp_path, sent):
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from restrain_openrlhf.commands.gpu_check.children import run_module\n"
+        "from restrain_openrlhf.commands.gpu_check.outcome import run_module\n"
         f"run_module('tests.machine.sleeper', ['600'], Path({str(tmp_path / 'log')!r}))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", HEEDS_CTRL_C + script], stderr=subprocess.DEVNULL, cwd=ROOT)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from restrain_openrlhf.commands.k8s.render import build, refuse_old_kubectl
+from restrain_openrlhf.commands.k8s.command import build, refuse_old_kubectl
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from tests.conftest import ROOT

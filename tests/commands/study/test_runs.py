@@ -15,8 +15,8 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.commands.study import plan_study  # noqa: E402
 from restrain_openrlhf.config.command_line import parse_overrides  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.evaluation.figures import page  # noqa: E402
-from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: E402
+from restrain_openrlhf.evaluation import figures  # noqa: E402
+from restrain_openrlhf.evaluation.figures import save_figures  # noqa: E402
 from restrain_openrlhf.machine import processes  # noqa: E402
 from restrain_openrlhf.reference import offline_pass  # noqa: E402
 from tests.command_line import restrain  # noqa: E402
@@ -37,7 +37,7 @@ def out(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def without_pictures(monkeypatch):
     """Drawing takes longer than all else here; the first test has them."""
-    monkeypatch.setattr(page, "save_figures", lambda *_: [])
+    monkeypatch.setattr(figures, "save_figures", lambda *_: [])
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def steps(run_dir, name="metrics"):
 
 
 def test_every_configuration_trains_with_every_seed_and_all_are_compared(configs, out, monkeypatch):
-    monkeypatch.setattr(page, "save_figures", save_figures)
+    monkeypatch.setattr(figures, "save_figures", save_figures)
     done = study(configs, out, seeds=2)
     assert done.returncode == 0, done.stderr
     assert started(out) == [f"small/{name}/seed-{seed}" for seed in (42, 43) for name in ("ttrl", "grpo_gold")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from restrain_openrlhf.commands.view.export import export
+from restrain_openrlhf.commands.view.page import export
 from restrain_openrlhf.commands.view.source import Material, ViewedRuns, material
 from restrain_openrlhf.commands.view.summary import GroupSummary
 from tests.commands.view.browser import chromium, watched

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from restrain_openrlhf.commands.view.export import export
+from restrain_openrlhf.commands.view.page import export
 from restrain_openrlhf.commands.view.source import ViewedRuns, material
 from tests.commands.view.browser import chromium, missing, watched
 from tests.commands.view.runs import boxed, scored_group, small_run, write_run

@@ -6,7 +6,7 @@ import json
 import re
 import zlib
 
-from restrain_openrlhf.commands.view.export import export
+from restrain_openrlhf.commands.view.page import export
 from restrain_openrlhf.commands.view.source import material
 from tests.commands.view.runs import boxed, scored_group, small_run, write_run
 

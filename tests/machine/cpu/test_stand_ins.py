@@ -17,9 +17,14 @@ detect().install()
 
 from restrain_openrlhf.errors import HostError  # noqa: E402
 from restrain_openrlhf.machine.cpu.host import PATCHES  # noqa: E402
-from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK  # noqa: E402
-from restrain_openrlhf.machine.host_methods import parameters  # noqa: E402
-from restrain_openrlhf.machine.patching import Replacement, expect, expect_no_more, load  # noqa: E402
+from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK  # noqa: E402
+from restrain_openrlhf.machine.patching import (  # noqa: E402
+    Replacement,
+    expect,
+    expect_no_more,
+    load,
+    parameters,
+)
 
 EVERY = [*PATCHES, EXTENSION_LOCK[-1]]
 

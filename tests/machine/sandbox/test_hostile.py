@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.machine.sandbox import confinement as confinements
 from restrain_openrlhf.machine.sandbox import pool
 from restrain_openrlhf.machine.sandbox.system_calls import AARCH64, X86_64, readable_libraries
 from tests.conftest import ROOT
@@ -242,7 +241,7 @@ def test_the_time_of_a_group_ends():
 def test_without_bubblewrap_nothing_runs(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError, match=r"apt-get install bubblewrap.*answers.sandbox: container"):
-        confinements.command("bubblewrap")
+        pool.command("bubblewrap")
 
 
 def test_a_sandbox_that_does_not_start_says_why(monkeypatch):

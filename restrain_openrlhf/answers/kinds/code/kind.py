@@ -13,8 +13,7 @@ from restrain_openrlhf.answers.kinds.code.syntax import fenced
 from restrain_openrlhf.answers.kinds.code.task import Task, program_of, read_task
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.sandbox import outcome
-from restrain_openrlhf.machine.sandbox.confinement import Confinement
-from restrain_openrlhf.machine.sandbox.pool import DIED, run_all
+from restrain_openrlhf.machine.sandbox.pool import DIED, Confinement, run_all
 from restrain_openrlhf.machine.sandbox.program import RETURNED, Job
 
 Outcomes = tuple[str, ...]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from restrain_openrlhf.answers.kinds.sql import worker
 from restrain_openrlhf.errors import DataError, GraderError
-from restrain_openrlhf.machine.worker_process import WorkerProcess
+from restrain_openrlhf.machine.processes import WorkerProcess
 
 START_SECONDS = 60.0
 # Wall time, for a worker that waits for a disk. The worker's own limit is of CPU time.

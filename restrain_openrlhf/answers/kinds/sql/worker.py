@@ -1,6 +1,6 @@
 """The process behind database.py: runs queries on SQLite, read-only and within limits, one JSON line each.
 
-It is the script of a WorkerProcess (machine/worker_process.py) and uses only the standard library. It returns digests,
+It is the script of a WorkerProcess (machine/processes.py) and uses only the standard library. It returns digests,
 never rows.
 """
 

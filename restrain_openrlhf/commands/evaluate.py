@@ -1,21 +1,23 @@
-"""`restrain eval` and `regrade`: sample and grade benchmarks, and grade stored responses again."""
+"""`restrain eval`, `regrade`, `table` and `plot`: benchmarks graded and beside the paper, and figures of runs."""
 
 import re
 from collections.abc import Sequence
 from functools import partial
+from os.path import commonpath
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import parse_shard, sampling_progress, with_options
+from restrain_openrlhf.commands.options import parse_shard, sampling_progress, to_folder, with_options
 from restrain_openrlhf.data.benchmarks import SUITES, load_benchmark
 from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.evaluation.protocol import Request
-from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder
+from restrain_openrlhf.evaluation.job import Request
+from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder, load_results
+from restrain_openrlhf.evaluation.table import build_table, text_of_table
 from restrain_openrlhf.reference.all_gpus import ShardedPass
 from restrain_openrlhf.reference.sampling_pass import Shard
 
@@ -84,3 +86,50 @@ def _line(result: Result) -> str:
         f"truncated {scores.truncated_share:.1%}, no answer {scores.missing_share:.1%}; "
         f"template {how.template}, protocol {how.protocol}"
     )
+
+
+def table(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
+    style: Annotated[
+        Literal["markdown", "csv", "json"], typer.Option("--format", help="Format of the table.")
+    ] = "markdown",
+    no_paper: Annotated[bool, typer.Option("--no-paper", help="Leave out the paper's numbers.")] = False,
+    ablations: Annotated[bool, typer.Option("--ablations", help="Also print the paper's ablations.")] = False,
+    base: Annotated[
+        str | None,
+        typer.Option(help="Hub id of the base model.", show_default="the run folder's"),
+    ] = None,
+) -> None:
+    """Print pass@1 of each run on each benchmark, with its interval, beside the paper's results of the same models."""
+    found = build_table(_results(runs), base, not no_paper, ablations)
+    for note in found.notes if style == "csv" else ():
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(text_of_table(found, style), nl=False)
+
+
+def _results(words: list[str]) -> dict[str, list[Result]]:
+    """The results of each run by its name. Raises ConfigError if two runs have one name."""
+    parts = [word.partition("=") for word in words]
+    named = [
+        (name, Path(folder)) if equals else (Path(name).resolve().name, Path(name)) for name, equals, folder in parts
+    ]
+    if len(dict(named)) != len(named):
+        raise ConfigError("Two runs have the same name. Give each its own: NAME=FOLDER.")
+    return {name: load_results(folder) for name, folder in named}
+
+
+def plot(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    out: Annotated[
+        Path | None,
+        to_folder("Output folder.", show_default="plots/ in the run's folder, or in the folder that holds all runs"),
+    ] = None,
+) -> None:
+    """Plot training curves and vote statistics of runs."""
+    from restrain_openrlhf.evaluation import figures  # noqa: PLC0415 - imports matplotlib
+
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    folder = out or Path(commonpath([run.absolute() for run in runs])) / "plots"
+    loaded = [figures.load_curves(run, name) for run, name in zip(runs, figures.distinct_names(runs), strict=True)]
+    for path in figures.save_run_figures(loaded, folder):
+        console.print(path)

@@ -1,1 +1,0 @@
-"""`restrain eval`, `regrade`, `table`, `plot` and `analyze`."""

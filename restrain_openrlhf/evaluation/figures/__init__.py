@@ -1,1 +1,0 @@
-"""Figures of runs and evaluations as PNG, and one-page HTML reports."""
