@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
-from restrain_openrlhf.commands.premise.groups import from_rollouts
+from restrain_openrlhf.commands.premise.frozen import from_rollouts
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.errors import ConfigError

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
-from restrain_openrlhf.commands.premise.diagnosis import other_kinds
 from tests.command_line import refused, restrain
 from tests.commands.premise.passes import counted, pass_of_responses, write_gold, write_pass
 
@@ -257,40 +255,3 @@ def test_a_method_that_needs_more_than_answers_is_refused(tmp_path):
     block = "name: ettrl, etmr: false, votes: 16"
     message = refused("premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, block))
     assert "Entropy-based reshaping needs the mean token entropy" in message
-
-
-def test_a_kind_that_reads_columns_is_named_where_the_rows_have_them(write_jsonl):
-    """Queries have no mathematical answer; whether they run is known with the prompt's own database alone."""
-    rows = [
-        {
-            "id": str(place),
-            "problem": f"How many singers are older than {place}?",
-            "schema": "CREATE TABLE singer (age INT);",
-            "responses": [f"```sql\nSELECT 1 FROM singer WHERE age > {place}\n```", "```sql\nSELECT a FROM b\n```"],
-        }
-        for place in range(3)
-    ]
-    found = document("--rollouts", write_jsonl("rollouts.jsonl", rows))
-    assert found["missing_share"] == 1.0
-    assert found["others"]["sql"] == 0.75
-
-
-def test_the_rest_of_a_function_that_the_prompt_leaves_open_is_code():
-    prompt = {"problem": 'def half(x: int) -> float:\n    """Half of x."""\n'}
-    found = other_kinds(MATHEMATICS, {"    return x / 2\n": prompt, "    y = x\n    return y / 2\n": prompt})
-    assert (next(iter(found)), found["code"]) == ("code", 1.0)
-
-
-@pytest.mark.parametrize(
-    ("responses", "first", "last"),
-    [
-        (["positive", "negative"], ["text"], []),
-        (['{"a": "x"}', '```json\n{"b": "y"}\n```'], ["json", "text"], ["code"]),
-        (["```python\nprint('x')\n```", "def f(x):\n    return x"], ["code", "text"], ["json"]),
-    ],
-)
-def test_the_narrowest_kind_that_reads_is_named_first(responses, first, last):
-    """A bare word, and JSON, are Python too; and `text` reads anything."""
-    found = other_kinds(MATHEMATICS, {each: {"problem": "p"} for each in responses})
-    assert [name for name, share in found.items() if share == 1.0] == first
-    assert [found[name] for name in last] == [0.0] * len(last)

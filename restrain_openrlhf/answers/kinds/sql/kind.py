@@ -41,7 +41,6 @@ class Sql(AnswerKind):
     instruction: ClassVar[str] = "Put the final SQLite query into one ```sql block."
     columns: ClassVar[frozenset[str]] = frozenset({"database", "db_id", "schema"})
     without_effect: ClassVar[frozenset[str]] = frozenset({"databases"})
-    narrowness: ClassVar[int] = 3
 
     name: Literal["sql"] = "sql"
     databases: str | None = Field(
