@@ -66,10 +66,14 @@ def test_pushes_on_the_shared_and_on_right_answers(tmp_path):
 
 
 def test_gold_of_some_prompts_speaks_of_those_alone(tmp_path):
-    groups = [["a", "a", "b", "c"], ["d", "d", "e", "f"], ["g", "g", "h", "i"]]
-    found = measured(tmp_path, groups, gold=["a", "e", None])
-    assert found.on_wrong.share == pytest.approx(0.5)
-    assert measured(tmp_path, groups, gold=["a", "e", None], name="grpo_gold").prompts == 2
+    """Each A² sums to 4. Wrong are two of three prompts with gold: 8 of 12, with the interval's half
+    1.96 · √((1/3)²·(16 + 16) + (2/3)²·16) / 12 = .5334.
+    """
+    groups = [["a", "a", "b", "c"], ["d", "d", "e", "f"], ["g", "g", "h", "i"], ["j", "j", "k", "l"]]
+    gold = ["a", "e", None, "k"]
+    found = measured(tmp_path, groups, gold=gold).on_wrong
+    assert (found.share, found.low, found.high) == (pytest.approx(2 / 3), pytest.approx(2 / 3 - 0.5334, abs=1e-4), 1.0)
+    assert measured(tmp_path, groups, gold=gold, name="grpo_gold").prompts == 3
 
 
 def test_srt_easy_learns_on_its_prompts_alone(tmp_path):
