@@ -27,8 +27,8 @@ GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "so
 SHOWN, SHOWN_BEFORE = 60, 20
 # The methods that make votes. They see only the columns in `row_columns` of a row.
 VOTING_METHODS = ("extract", "key", "classes")
-# The methods that read a response, with their results where it says nothing. They see no thoughts.
-READING_METHODS = {"extract": None, "recognises": False}
+# The methods that read a response. They see no thoughts.
+READING_METHODS = ("extract",)
 
 Columns = TypeVar("Columns", bound=BaseModel)
 
@@ -49,8 +49,7 @@ class AnswerKind(BaseModel, ABC):
     which never include gold. `gold_columns` belong to gold, such as its other spellings; only `is_right` reads them, so
     they never change a vote. `without_effect` names settings that change no answer and no class. `reads` says in a
     sentence what counts as an answer, and `advice` what to do, for the warning that many responses have none.
-    `instruction` asks a chat model for such an answer. `narrowness` orders kinds that can read the same responses: the
-    higher it is, the fewer texts are such an answer, and 0 means nearly any text.
+    `instruction` asks a chat model for such an answer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -65,7 +64,6 @@ class AnswerKind(BaseModel, ABC):
     gold_columns: ClassVar[frozenset[str]] = frozenset()
     without_effect: ClassVar[frozenset[str]] = frozenset()
     instruction: ClassVar[str] = ""
-    narrowness: ClassVar[int] = 1
 
     name: str
 
@@ -73,9 +71,9 @@ class AnswerKind(BaseModel, ABC):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Keep gold from votes and thoughts from all reading, here and nowhere else, for your own kinds too."""
         super().__pydantic_init_subclass__(**kwargs)
-        for name, nothing in READING_METHODS.items():
+        for name in READING_METHODS:
             if name in vars(cls):
-                setattr(cls, name, _of_what_is_said(vars(cls)[name], nothing))
+                setattr(cls, name, _of_what_is_said(vars(cls)[name]))
         for name in VOTING_METHODS:
             if name in vars(cls):
                 setattr(cls, name, _with_own_columns(vars(cls)[name]))
@@ -142,10 +140,6 @@ class AnswerKind(BaseModel, ABC):
         """The response's answer, and whether it is right."""
         answer = self.extract(response, row)
         return Grade(answer, self.is_right(answer, gold, row))
-
-    def recognises(self, response: str, row: Row) -> bool:
-        """Whether a response looks written for this kind, for `restrain premise` to suggest other kinds."""
-        return self.extract(response, row) is not None
 
     def check(self, rows: Iterable[Row] = ()) -> None:
         """Check this machine and the known rows, so that errors are found before hours of work.
@@ -221,11 +215,11 @@ class AnswerKind(BaseModel, ABC):
         return f"{self.name} {self.whole_version}{settings}"
 
 
-def _of_what_is_said(method: Callable[..., Any], nothing: Any) -> Callable[..., Any]:
+def _of_what_is_said(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def reading(self: AnswerKind, response: str, row: Row) -> Any:
         text = said(response)
-        return nothing if text is None else method(self, text, row)
+        return None if text is None else method(self, text, row)
 
     return reading
 

@@ -11,7 +11,7 @@ import pytest
 
 from restrain_openrlhf.answers import KINDS, AnswerKind, parse_kind, register
 from restrain_openrlhf.commands.premise.diagnosis import diagnose
-from restrain_openrlhf.commands.premise.groups import from_rollouts
+from restrain_openrlhf.commands.premise.frozen import from_rollouts
 from restrain_openrlhf.config.checks import CHECKS
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.problems import Problem

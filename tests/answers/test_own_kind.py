@@ -68,7 +68,6 @@ def test_what_is_right_and_who_votes_without_more_words():
     assert [kind.is_right(answer, gold, {}) for answer, gold in (("-A", "-a"), (None, "a"), ("-A", "a"))] == [1, 0, 0]
     assert kind.voted_answer("so A", False, {"sign": "-"}) == "-A"
     assert kind.voted_answer("so A", True, {"sign": "-"}) is None
-    assert [kind.recognises(text, {"sign": "-"}) for text in ("so A", "")] == [True, False]
     group = GroupAnswers.of(kind, ["b", "A", "a", None], {})
     assert (group.majority, group.ranked(), group.representatives()) == ("A", [("A", 2), ("b", 1)], ["b", "A"])
 

@@ -105,7 +105,6 @@ class Choice(AnswerKind):
     without_effect: ClassVar[frozenset[str]] = frozenset({"gold"})
 
     instruction: ClassVar[str] = 'End with "The answer is" and the letter of one option.'
-    narrowness: ClassVar[int] = 2
 
     name: Literal["choice"] = "choice"
     gold: Literal["auto", "letter", "place", "text"] = Field(

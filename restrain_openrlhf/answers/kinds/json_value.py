@@ -44,7 +44,6 @@ class JsonValue(AnswerKind):
     columns: ClassVar[frozenset[str]] = frozenset({"schema"})
 
     instruction: ClassVar[str] = "End with your answer as JSON, in a block of code."
-    narrowness: ClassVar[int] = 3
 
     name: Literal["json"] = "json"
     keys: tuple[str, ...] = Field(

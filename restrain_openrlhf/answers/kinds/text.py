@@ -61,8 +61,6 @@ class Text(AnswerKind):
     )
     gold_columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
-    narrowness: ClassVar[int] = 0
-
     name: Literal["text"] = "text"
     read: Literal["auto", "tag", "marker", "last_line"] = Field(
         "auto",

@@ -52,7 +52,7 @@ def premise(
     the reference that it names is read.
     """
     from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.commands.premise.groups import from_reference, from_rollouts  # noqa: PLC0415
+    from restrain_openrlhf.commands.premise.frozen import from_reference, from_rollouts  # noqa: PLC0415
     from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
     from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
 

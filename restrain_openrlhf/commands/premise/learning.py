@@ -1,18 +1,17 @@
 """Where each method would learn: squared advantage on the frozen model's groups, by the size of the majority."""
 
-from array import array
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, sqrt
 
 import numpy as np
 
-from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
+from restrain_openrlhf.commands.premise.frozen import FrozenGroup
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError
 from restrain_openrlhf.evaluation.estimators import Z
-from restrain_openrlhf.method import METHODS, GroupScore, Method, build, parse_settings
+from restrain_openrlhf.method import METHODS, Method, build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.scoring import score_group
@@ -50,102 +49,118 @@ class Learning:
     reads_gold: bool
 
 
-@dataclass(frozen=True)
-class Bin:
-    """Majority sizes from `low` to `high`, both included."""
-
-    low: int
-    high: int
-
-    def __str__(self) -> str:
-        return f"{self.low}-{self.high}" if self.low < self.high else str(self.low)
-
-
-def quarters(n: int) -> tuple[Bin, ...]:
-    """Sizes 0 to n in four bins of (nearly) equal width, fewer for n < 4."""
+def quarters(n: int) -> tuple[tuple[int, int], ...]:
+    """Sizes 0 to n in four bins of (nearly) equal width, fewer for n < 4: the least and the largest size of each."""
     edges = sorted({-1, *(ceil(n * quarter / 4) for quarter in range(1, 5))})
-    return tuple(Bin(low + 1, high) for low, high in pairwise(edges))
+    return tuple((low + 1, high) for low, high in pairwise(edges))
 
 
-def compared(frozen: FrozenPass, settings: CommonSettings, shared: str | None) -> tuple[list[Learning], dict[str, str]]:
-    """The chosen method, then all others at their defaults; and, for each method that does not apply, why.
+class Comparison:
+    """The chosen method and all others at their defaults, to which groups of n frozen rollouts are shown one by one.
 
-    `shared` is the key of the most common answer. Raises the errors of `learning` if the chosen method does not apply.
+    `shares` are the majority shares of all prompts, and `shared` is the key of the most common answer. `left_out` says
+    for each method that does not apply why. Raises GroupError if the chosen method draws its groups in another way, and
+    DataError if it trains on none of the prompts.
     """
-    found, left_out = [learning(settings.name, build(settings), frozen, shared)], {}
-    for name in METHODS:
-        if name != settings.name:
-            try:
-                found.append(learning(name, build(parse_settings({"name": name})), frozen, shared))
-            except (ConfigError, DataError, GroupError) as error:
-                left_out[name] = str(error)
-    return found, left_out
 
+    def __init__(self, settings: CommonSettings, shares: Sequence[float], n: int, shared: str | None) -> None:
+        self.chosen, self.left_out = settings.name, dict[str, str]()
+        self._tried = dict[str, _Sums]()
+        for name in dict.fromkeys((self.chosen, *METHODS)):
+            with self._leaving_out(name):
+                method = build(settings if name == self.chosen else parse_settings({"name": name}))
+                chosen = frozenset(method.selection(shares)) if method.selection else None
+                self._tried[name] = _Sums(method, chosen, shared, np.zeros(n + 1))
 
-def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) -> Learning:
-    """One method on the groups that it trains on, which are scored one at a time and not kept: there may be millions.
+    def add(self, place: int, group: FrozenGroup) -> None:
+        """Show the group of one prompt to all methods."""
+        for name in list(self._tried):
+            with self._leaving_out(name):
+                self._tried[name].add(place, group)
 
-    Raises GroupError if the method draws its groups in another way, and DataError if it trains on none of these
-    prompts.
-    """
-    sums = _Sums()
-    for each in _trained_on(method, frozen):
-        row = each.row
-        score = score_group(method, each.group, row, each.gold, str(row.id), None, frozen.kind, row.row)
-        sums.add(each, score, shared)
-    if not sums.prompts:
-        raise DataError("It trains on none of these prompts: it reads gold, or selects by a share that none reaches.")
-    total = sum(sums.squares.values())
-    in_bins = [sum(sums.squares[at] for at in range(each.low, each.high + 1)) for each in quarters(frozen.n)]
-    return Learning(
-        name=name,
-        prompts=sums.prompts,
-        prompts_penalized=len(sums.penalized) / sums.prompts,
-        mean_advantage=sums.size / sums.rollouts,
-        by_size=tuple(part / total if total else 0.0 for part in in_bins),
-        penalized=sum(sums.penalized) / total if total else 0.0,
-        shared_push=sums.to_shared / sums.size if shared is not None and sums.size else None,
-        right_push=sums.to_right / sums.size_with_gold if sums.size_with_gold else None,
-        on_wrong=_ratio(sums.on_wrong, sums.on_right),
-        reads_gold=method.reads_gold,
-    )
+    def learnings(self) -> list[Learning]:
+        """What each method that applies would learn, the chosen one first."""
+        found = []
+        for name, sums in list(self._tried.items()):
+            with self._leaving_out(name):
+                found.append(sums.learning(name))
+        return found
+
+    @contextmanager
+    def _leaving_out(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (ConfigError, DataError, GroupError) as error:
+            if name == self.chosen:
+                raise
+            self.left_out[name] = str(error)
+            self._tried.pop(name, None)
 
 
 @dataclass
 class _Sums:
-    """Sums over the groups of one method. `size` sums |A|, and `squares` sums A² for each size of the majority.
+    """Sums over the groups that one method trains on. `size` sums |A|, and `squares` A² for each size of the majority.
 
-    `penalized` has the A² of each penalised group, `on_right` and `on_wrong` those of the others whose gold is known,
-    by whether their majority is right.
+    `by_majority` has A² and its square summed for the groups with gold that are not penalised: row 1 for right
+    majorities, row 0 for wrong ones.
     """
 
+    method: Method
+    chosen: frozenset[int] | None
+    shared: str | None
+    squares: Floats
+    by_majority: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     prompts: int = 0
     rollouts: int = 0
     size: float = 0.0
-    to_shared: float = 0.0
     size_with_gold: float = 0.0
+    to_shared: float = 0.0
     to_right: float = 0.0
-    squares: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    penalized: "array[float]" = field(default_factory=lambda: array("d"))
-    on_right: "array[float]" = field(default_factory=lambda: array("d"))
-    on_wrong: "array[float]" = field(default_factory=lambda: array("d"))
+    prompts_penalized: int = 0
+    penalized: float = 0.0
 
-    def add(self, group: FrozenGroup, score: GroupScore, shared: str | None) -> None:
-        """Add a scored group; `shared` is the key of the most common answer."""
+    def add(self, place: int, group: FrozenGroup) -> None:
+        """Add a prompt's group, unless the method does not train on it."""
+        row, gold = group.row, group.gold
+        if (self.chosen is not None and place not in self.chosen) or (gold is None and self.method.reads_gold):
+            return
+        score = score_group(self.method, group.group, row, gold, str(row.id), None, group.kind, row.row)
         net = score.pair.net
         square, size = float(np.sum(net**2)), float(np.abs(net).sum())
         self.prompts += 1
         self.rollouts += net.size
         self.size += size
-        self.squares[group.row.majority_count] += square
-        self.to_shared += _push(net, [key == shared for key in group.keys])
+        self.squares[row.majority_count] += square
+        self.to_shared += _push(net, [key == self.shared for key in group.keys])
         if group.grades is not None:
             self.size_with_gold += size
             self.to_right += _push(net, group.grades.correct)
         if score.penalized:
-            self.penalized.append(square)
+            self.prompts_penalized += 1
+            self.penalized += square
         elif group.grades is not None:
-            (self.on_right if group.majority_is_right else self.on_wrong).append(square)
+            self.by_majority[int(group.majority_is_right)] += square, square**2
+
+    def learning(self, name: str) -> Learning:
+        """The shares. Raises DataError if the method trained on no group."""
+        if not self.prompts:
+            raise DataError(
+                "It trains on none of these prompts: it reads gold, or selects by a share that none reaches."
+            )
+        total = float(self.squares.sum()) or 1.0
+        in_bins = [self.squares[low : high + 1] for low, high in quarters(len(self.squares) - 1)]
+        return Learning(
+            name=name,
+            prompts=self.prompts,
+            prompts_penalized=self.prompts_penalized / self.prompts,
+            mean_advantage=self.size / self.rollouts,
+            by_size=tuple(float(part.sum()) / total for part in in_bins),
+            penalized=self.penalized / total,
+            shared_push=self.to_shared / self.size if self.shared is not None and self.size else None,
+            right_push=self.to_right / self.size_with_gold if self.size_with_gold else None,
+            on_wrong=_share(*self.by_majority.tolist()),
+            reads_gold=self.method.reads_gold,
+        )
 
 
 def _push(net: Floats, chosen: Sequence[bool]) -> float:
@@ -153,22 +168,11 @@ def _push(net: Floats, chosen: Sequence[bool]) -> float:
     return float((net - net.mean())[np.array(chosen[: net.size])].sum())
 
 
-def _trained_on(method: Method, frozen: FrozenPass) -> Iterator[FrozenGroup]:
-    kept = frozen.groups
-    if method.selection is not None:
-        chosen = bytearray(frozen.count)
-        for place in method.selection([group.row.majority_share for group in frozen.groups]):
-            chosen[place] = True
-        kept = (group for is_chosen, group in zip(chosen, frozen.groups, strict=True) if is_chosen)
-    return (group for group in kept if group.gold is not None or not method.reads_gold)
-
-
-def _ratio(part: Sequence[float], rest: Sequence[float]) -> Ratio | None:
-    """The share of `part` in the sum of `part` and `rest`, which have a number per prompt; None if all are 0."""
-    total = sum(part) + sum(rest)
+def _share(part: tuple[float, float], rest: tuple[float, float]) -> Ratio | None:
+    """The share of `part` in `part` and `rest`, each a sum over prompts and the sum of squares; None if all are 0."""
+    total = part[0] + rest[0]
     if not total:
         return None
-    share = sum(part) / total
-    spread = sum(((1 - share) * each) ** 2 for each in part) + sum((share * each) ** 2 for each in rest)
-    reach = Z * sqrt(spread) / total
+    share = part[0] / total
+    reach = Z * sqrt((1 - share) ** 2 * part[1] + share**2 * rest[1]) / total
     return Ratio(share, max(0.0, share - reach), min(1.0, share + reach))

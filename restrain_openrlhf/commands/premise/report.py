@@ -12,8 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from restrain_openrlhf.answers.votes import end_of, missing_warning
-from restrain_openrlhf.commands.premise.diagnosis import Premise
-from restrain_openrlhf.commands.premise.shared import LEAST_GOLD, CommonAnswer
+from restrain_openrlhf.commands.premise.diagnosis import LEAST_GOLD, CommonAnswer, Premise
 from restrain_openrlhf.config.yaml_file import MISSING_LIMIT
 
 # Share of squared advantage on wrong majorities. Methods with .16 or less learned; with .34 or more they collapsed, or
@@ -21,8 +20,6 @@ from restrain_openrlhf.config.yaml_file import MISSING_LIMIT
 WRONG_SHARE = 0.20
 # Share of prompts, and of squared advantage. On a base with .13 of the prompts below kappa the penalty did harm.
 PENALIZED, PENALTY = 0.10, 0.25
-# Share of responses without an answer that another kind must read to be worth naming.
-OTHER_KIND_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ def findings(premise: Premise) -> list[PremiseFinding]:
     texts = [_shortcut(premise, answer) for answer in premise.common if answer.is_shortcut]
     if many := missing_warning(premise.missing_share, premise.unread, "the frozen model's rollouts", premise.kind):
         refused = f" Training refuses more than {MISSING_LIMIT:.0%} (`missing_limit`)."
-        texts.append(many + _other_kinds(premise) + refused * (premise.missing_share > MISSING_LIMIT))
+        texts.append(many + refused * (premise.missing_share > MISSING_LIMIT))
     if premise.chosen.mean_advantage == 0:
         texts.append(f"{premise.chosen.name} has no advantage on any prompt: nothing would be learned.")
     found = [*(PremiseFinding("warning", text) for text in texts), *_reliability(premise), *_penalty(premise)]
@@ -54,11 +51,6 @@ def _shortcut(premise: Premise, answer: CommonAnswer) -> str:
         "without an answer does not vote), leave out the prompts whose majority it is, and watch `top_answer_share` "
         "in metrics.jsonl."
     )
-
-
-def _other_kinds(premise: Premise) -> str:
-    read = [f"{name} {share:.0%}" for name, share in premise.others.items() if share >= OTHER_KIND_SHARE]
-    return f" Of responses without an answer, other kinds of answers read: {', '.join(read)}." if read else ""
 
 
 def _have(prompts: int) -> str:
@@ -129,8 +121,9 @@ def _sizes(premise: Premise) -> Table:
 
 
 def _methods(premise: Premise) -> Table:
+    bins = [f"{low}-{high}" if low < high else str(low) for low, high in premise.bins]
     table = _table(
-        ("method", *map(str, premise.bins), "κ", "wrong", "right", "common", "|A|"),
+        ("method", *bins, "κ", "wrong", "right", "common", "|A|"),
         "Where each method learns: share of its squared advantage, by majority size M",
         "κ: in penalised groups. wrong: where the majority is wrong, of the others. right, common: what right "
         "answers and the most common one gain, of all |A| (0.50 at most). |A|: its mean."

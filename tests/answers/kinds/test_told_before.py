@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import pytest
 
 from restrain_openrlhf.answers import KINDS, AnswerKind, parse_kind, register
-from restrain_openrlhf.commands.premise.groups import from_rollouts
+from restrain_openrlhf.commands.premise.frozen import from_rollouts
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
 from restrain_openrlhf.data.benchmarks import load_benchmark

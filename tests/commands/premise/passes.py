@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, extract
-from restrain_openrlhf.commands.premise.groups import FrozenPass, from_reference
+from restrain_openrlhf.commands.premise.frozen import FrozenPass, from_reference
 from restrain_openrlhf.data.jsonl import dump, write_rows
 from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
 from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash

@@ -4,30 +4,24 @@ import json
 
 import pytest
 
-from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
-from restrain_openrlhf.commands.premise.diagnosis import other_kinds
 from tests.command_line import refused, restrain
 from tests.commands.premise.passes import counted, pass_of_responses, write_gold, write_pass
 
 
-def pass_with_shortcut(folder, count=40):
-    """`count` prompts that give up in 5 of 16, and as many with a majority of 12."""
+def pass_with_shortcut(folder, words="?"):
+    """40 prompts that give up with `words` in 5 of 16, `%d` in them being the prompt; and 40 with a majority of 12."""
     unsure = [
-        counted({"?": 5, f"a{place}": 4, **{f"b{place} {each}": 1 for each in range(7)}}) for place in range(count)
+        counted({words.replace("%d", str(place)): 5, f"a{place}": 4, **{f"b{place} {each}": 1 for each in range(7)}})
+        for place in range(40)
     ]
-    sure = [counted({f"c{place}": 12, f"d{place}": 4}) for place in range(count)]
+    sure = [counted({f"c{place}": 12, f"d{place}": 4}) for place in range(40)]
     return write_pass(folder / "ref.jsonl", [*unsure, *sure])
 
 
-def pass_without(folder, count=40):
+def pass_without(folder):
     """As `pass_with_shortcut`, each prompt giving up with words of its own."""
-    unsure = [
-        counted({f"?{place}": 5, f"a{place}": 4, **{f"b{place} {each}": 1 for each in range(7)}})
-        for place in range(count)
-    ]
-    sure = [counted({f"c{place}": 12, f"d{place}": 4}) for place in range(count)]
-    return write_pass(folder / "ref.jsonl", [*unsure, *sure])
+    return pass_with_shortcut(folder, "?%d")
 
 
 def document(*words):
@@ -56,10 +50,6 @@ def test_a_planted_shortcut_is_warned_of_with_its_numbers_and_the_status_stays_0
     assert found["sizes"] == [0, 0, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 40, 0, 0, 0, 0]
 
 
-def test_without_the_shortcut_there_is_no_warning(tmp_path):
-    assert warnings(document("--reference", pass_without(tmp_path))) == []
-
-
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_strict_ends_with_status_2_on_a_warning_alone(more, tmp_path):
     done = restrain("premise", "--reference", pass_with_shortcut(tmp_path), "--strict", *more)
@@ -81,39 +71,28 @@ def test_tables_name_methods_answers_and_findings(tmp_path):
 
 
 def test_wrong_majorities_that_are_large_are_warned_of_with_gold_and_not_known_without(tmp_path):
-    """60 prompts with a majority of 12; of 30 it is wrong: half of the squared advantage."""
+    """60 prompts with a majority of 12; where of 30 it is wrong, that is half of the squared advantage."""
     groups = [counted({f"a{place}": 12, f"b{place}": 4}) for place in range(60)]
     reference = write_pass(tmp_path / "ref.jsonl", groups)
-    gold = write_gold(tmp_path / "gold.jsonl", [f"{'ab'[place % 2]}{place}" for place in range(60)])
-    (text,) = warnings(document("--reference", reference, "--gold", gold))
+    half = write_gold(tmp_path / "half.jsonl", [f"{'ab'[place % 2]}{place}" for place in range(60)])
+    (text,) = warnings(document("--reference", reference, "--gold", half))
     assert "Spurious majorities where restrain learns: 50% [37%, 63%]" in text
-    assert "`srt_easy` with `easy_cutoff` trains on those alone" in text
+    right = write_gold(tmp_path / "right.jsonl", [f"a{place}" for place in range(60)])
+    assert warnings(document("--reference", reference, "--gold", right)) == []
     blind = document("--reference", reference)
     assert warnings(blind) == []
-    assert any(
-        note.startswith("There is no gold, so whether majorities are right is not known") for note in notes(blind)
-    )
+    assert any(note.startswith("There is no gold") for note in notes(blind))
 
 
-def test_right_majorities_are_not_warned_of(tmp_path):
-    groups = [counted({f"a{place}": 12, f"b{place}": 4}) for place in range(60)]
-    reference = write_pass(tmp_path / "ref.jsonl", groups)
-    gold = write_gold(tmp_path / "gold.jsonl", [f"a{place}" for place in range(60)])
-    assert warnings(document("--reference", reference, "--gold", gold)) == []
-
-
-def test_keys_that_are_set_reach_the_method(tmp_path):
+def test_keys_that_are_set_reach_the_method_and_a_penalty_is_a_warning_beside_a_shortcut_alone(tmp_path):
     reference = pass_without(tmp_path)
     penalized = document("--reference", reference, *sets("kappa=6"))
     assert penalized["methods"][0]["prompts_penalized"] == 0.5
     assert any("`delta: 0` first" in note for note in notes(penalized))
     off = document("--reference", reference, *sets("kappa=6", "delta=0", "sigma=0.25"))
     assert (off["methods"][0]["penalized"], off["settings"]["sigma"]) == (0, 0.25)
-
-
-def test_a_penalty_beside_a_shortcut_is_a_warning(tmp_path):
-    found = document("--reference", pass_with_shortcut(tmp_path), *sets("kappa=6"))
-    assert any("On-policy it rewards any agreement" in text for text in warnings(found))
+    beside = document("--reference", pass_with_shortcut(tmp_path), *sets("kappa=6"))
+    assert any("`delta: 0` first" in text for text in warnings(beside))
 
 
 def config(folder, method="name: restrain, kappa: 2"):
@@ -146,22 +125,14 @@ def test_rollouts_of_the_base_model_do_in_place_of_a_reference(write_jsonl):
     assert found["gold"]["pass_at_1"] == 0.75
 
 
-def unread(count, of):
-    """Groups of which `count` in `of` rollouts are code, SQL or JSON, which end in a number that is no answer."""
+@pytest.mark.parametrize(("count", "is_many"), [(3, True), (2, False)])
+def test_more_than_a_fifth_without_an_answer_is_a_warning_with_three_of_what_was_not_read(tmp_path, count, is_many):
     code = ["```python\nprint(5)\n```", "SELECT a FROM t WHERE x = 5", '{"total": 5}', "def f():\n    return 5"]
-    return [[code[place % 4]] * count + [r"\boxed{1}"] * (of - count) for place in range(8)]
-
-
-def test_more_than_a_fifth_without_an_answer_is_a_warning_with_three_of_what_was_not_read(tmp_path):
-    found = document("--reference", pass_of_responses(tmp_path / "ref.jsonl", unread(3, 10)))
-    (text,) = [one for one in warnings(found) if "do not vote" in one]
-    assert text.startswith("30.0% of the frozen model's rollouts have no answer, and do not vote. Not read, by their")
-    assert "'```python print(5) ```'; 'SELECT a FROM t WHERE x = 5'; '{\"total\": 5}'. An answer is" in text
-
-
-def test_a_fifth_without_an_answer_is_no_warning(tmp_path):
-    found = document("--reference", pass_of_responses(tmp_path / "ref.jsonl", unread(2, 10)))
-    assert [one for one in warnings(found) if "do not vote" in one] == []
+    groups = [[code[place % 4]] * count + [r"\boxed{1}"] * (10 - count) for place in range(8)]
+    found = warnings(document("--reference", pass_of_responses(tmp_path / "ref.jsonl", groups)))
+    text = "".join(one for one in found if "do not vote" in one)
+    assert text.startswith("30.0% of the frozen model's rollouts have no answer") is is_many
+    assert ("'```python print(5) ```'; 'SELECT a FROM t WHERE x = 5'; '{\"total\": 5}'. An" in text) is is_many
 
 
 def test_a_problem_that_comes_twice_has_each_groups_own_verdicts(write_jsonl):
@@ -200,97 +171,57 @@ def test_the_premise_tasks_pass_is_warned_of_for_its_shortcut_alone(shared, tmp_
     assert "'?' is 15.9% of all rollouts, given at 514 of 640 prompts" in text
 
 
-def test_what_cannot_be_read_is_refused(tmp_path):
-    reference = pass_without(tmp_path)
-    assert "Give one file to read" in refused("premise")
-    assert "Give one file to read" in refused("premise", "--reference", reference, "--rollouts", reference)
-    assert "no such file" in refused("premise", "--reference", tmp_path / "none.jsonl")
-    assert "is a folder" in refused("premise", "--reference", tmp_path)
-    assert "no such file" in refused("premise", "--reference", reference, "--gold", tmp_path / "none.jsonl")
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def test_files_of_another_kind_are_refused(tmp_path, write_jsonl):
-    reference = pass_without(tmp_path)
-    prompts = write_jsonl("prompts.jsonl", [{"problem": "p"}])
-    assert "provenance" in refused("premise", "--reference", prompts)
-    assert "line 1: answer" in refused("premise", "--reference", reference, "--gold", prompts)
-    assert "line 1: responses" in refused("premise", "--rollouts", write_jsonl("r.jsonl", [{"id": 1, "problem": "p"}]))
+@pytest.fixture
+def files(tmp_path):
+    """A pass of 16 rollouts, and files and configurations that do not go with it."""
+    whole = pass_without(tmp_path).read_text()
+    (tmp_path / "cut").mkdir()
+    pass_without(tmp_path / "cut").write_text(whole.splitlines(keepends=True)[0])
+    (tmp_path / "prompts.jsonl").write_text(lines({"problem": "p"}))
+    (tmp_path / "bare.jsonl").write_text(lines({"id": 1, "problem": "p"}))
     uneven = [{"id": place, "problem": f"p{place}", "responses": ["1"] * (place + 1)} for place in range(2)]
-    assert "prompts have [1, 2] rollouts" in refused("premise", "--rollouts", write_jsonl("u.jsonl", uneven))
-    other = write_jsonl("other.jsonl", [{"problem": "another", "answer": "1"}])
-    assert "none of its 1 problems is in" in refused("premise", "--reference", reference, "--gold", other)
-    reference.write_text(reference.read_text().splitlines(keepends=True)[0])
-    assert "1 of 80 prompts" in refused("premise", "--reference", reference)
+    (tmp_path / "uneven.jsonl").write_text(lines(*uneven))
+    (tmp_path / "other.jsonl").write_text(lines({"problem": "another", "answer": "1"}))
+    for name, method in {"ttrl": "", "ettrl": "", "entropies": "ettrl, etmr: false, votes: 16"}.items():
+        (tmp_path / name).mkdir()
+        config(tmp_path / name, f"name: {method or name}")
+    return tmp_path
+
+
+REF = "--reference {}/ref.jsonl"
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("words", "said"),
     [
-        ("kappa=-1", "kappa: "),
-        ("kappa=2.5", "must be a whole count"),
-        ("sigma=-1", "sigma: "),
-        ("delta=.inf", "delta: "),
+        ("", "Give one file to read"),
+        (REF + " --rollouts {}/ref.jsonl", "Give one file to read"),
+        ("--reference {}/none.jsonl", "no such file"),
+        ("--reference {}", "is a folder"),
+        (REF + " --gold {}/none.jsonl", "no such file"),
+        (REF + " --answers math", "--answers belongs to --rollouts only"),
+        ("--reference {}/prompts.jsonl", "provenance"),
+        (REF + " --gold {}/prompts.jsonl", "line 1: answer"),
+        ("--rollouts {}/bare.jsonl", "line 1: responses"),
+        ("--rollouts {}/uneven.jsonl", "prompts have [1, 2] rollouts"),
+        (REF + " --gold {}/other.jsonl", "none of its 1 problems is in"),
+        ("--reference {}/cut/ref.jsonl", "1 of 80 prompts"),
+        (REF + " --set kappa=-1", "kappa: "),
+        (REF + " --set kappa=2.5", "must be a whole count"),
+        (REF + " --config {}/ttrl/run.yaml --set kappa=3", "'kappa' is not a setting of ttrl"),
+        (REF + " --config {}/ettrl/run.yaml", "has 16 rollouts per prompt, but the configuration's groups have 60"),
+        (REF + " --config {}/entropies/run.yaml", "Entropy-based reshaping needs the mean token entropy"),
     ],
 )
-def test_settings_out_of_range_are_refused(tmp_path, key, said):
-    assert said in refused("premise", "--reference", pass_without(tmp_path), *sets(key))
-
-
-def test_a_setting_that_the_configurations_method_has_not_is_refused(tmp_path):
-    words = ("--reference", pass_without(tmp_path), "--config", config(tmp_path, "name: ttrl"))
-    message = refused("premise", *words, *sets("kappa=3"))
-    assert "'kappa' is not a setting of ttrl" in message
-
-
-def test_a_reference_with_fewer_rollouts_than_a_group_is_refused(tmp_path):
-    message = refused("premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, "name: ettrl"))
-    assert "has 16 rollouts per prompt, but the configuration's groups have 60" in message
+def test_what_cannot_be_read_or_tried_is_refused(files, words, said):
+    assert said in refused("premise", *words.format(*[files] * words.count("{}")).split())
 
 
 def test_a_vote_of_its_own_size_has_that_many_rollouts(tmp_path):
     votes = config(tmp_path, "name: ttrl, votes: 16, train_on: 8")
     found = document("--reference", pass_without(tmp_path), "--config", votes)
     assert (found["group_size"], found["methods"][0]["name"]) == (16, "ttrl")
-
-
-def test_a_method_that_needs_more_than_answers_is_refused(tmp_path):
-    block = "name: ettrl, etmr: false, votes: 16"
-    message = refused("premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, block))
-    assert "Entropy-based reshaping needs the mean token entropy" in message
-
-
-def test_a_kind_that_reads_columns_is_named_where_the_rows_have_them(write_jsonl):
-    """Queries have no mathematical answer; whether they run is known with the prompt's own database alone."""
-    rows = [
-        {
-            "id": str(place),
-            "problem": f"How many singers are older than {place}?",
-            "schema": "CREATE TABLE singer (age INT);",
-            "responses": [f"```sql\nSELECT 1 FROM singer WHERE age > {place}\n```", "```sql\nSELECT a FROM b\n```"],
-        }
-        for place in range(3)
-    ]
-    found = document("--rollouts", write_jsonl("rollouts.jsonl", rows))
-    assert found["missing_share"] == 1.0
-    assert found["others"]["sql"] == 0.75
-
-
-def test_the_rest_of_a_function_that_the_prompt_leaves_open_is_code():
-    prompt = {"problem": 'def half(x: int) -> float:\n    """Half of x."""\n'}
-    found = other_kinds(MATHEMATICS, {"    return x / 2\n": prompt, "    y = x\n    return y / 2\n": prompt})
-    assert (next(iter(found)), found["code"]) == ("code", 1.0)
-
-
-@pytest.mark.parametrize(
-    ("responses", "first", "last"),
-    [
-        (["positive", "negative"], ["text"], []),
-        (['{"a": "x"}', '```json\n{"b": "y"}\n```'], ["json", "text"], ["code"]),
-        (["```python\nprint('x')\n```", "def f(x):\n    return x"], ["code", "text"], ["json"]),
-    ],
-)
-def test_the_narrowest_kind_that_reads_is_named_first(responses, first, last):
-    """A bare word, and JSON, are Python too; and `text` reads anything."""
-    found = other_kinds(MATHEMATICS, {each: {"problem": "p"} for each in responses})
-    assert [name for name, share in found.items() if share == 1.0] == first
-    assert [found[name] for name in last] == [0.0] * len(last)

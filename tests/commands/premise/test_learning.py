@@ -3,17 +3,18 @@
 import pytest
 
 from restrain_openrlhf.commands.premise.diagnosis import diagnose
-from restrain_openrlhf.commands.premise.learning import Bin, learning, quarters
-from restrain_openrlhf.method import build, parse_settings
-from tests.commands.premise.passes import counted, frozen
+from restrain_openrlhf.commands.premise.frozen import from_reference
+from restrain_openrlhf.commands.premise.learning import quarters
+from restrain_openrlhf.method import parse_settings
+from tests.commands.premise.passes import counted, frozen, write_pass
 
 
-def method(name="ttrl", **settings):
-    return build(parse_settings({"name": name, "std": "population", "eps": 0.0, **settings}))
+def learned(pass_, name="ttrl", **settings):
+    return diagnose(pass_, parse_settings({"name": name, "std": "population", "eps": 0.0, **settings})).chosen
 
 
-def measured(folder, groups, gold=None, shared=None, **block):
-    return learning("it", method(**block), frozen(folder, groups, gold), shared)
+def measured(folder, groups, gold=None, **block):
+    return learned(frozen(folder, groups, gold), **block)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ def measured(folder, groups, gold=None, shared=None, **block):
     ],
 )
 def test_majority_sizes_in_quarters(n, bins):
-    assert quarters(n) == tuple(Bin(*each) for each in bins)
+    assert quarters(n) == bins
 
 
 def test_squared_advantage_by_majority_size(tmp_path):
@@ -54,21 +55,25 @@ def test_pushes_on_the_shared_and_on_right_answers(tmp_path):
     Right are the majority of the second (+2) and one of the others of the first (-1); the sum of |A| is 8.
     """
     groups = [["?", "?", "a", "b"], ["c", "c", "?", "d"]]
-    found = measured(tmp_path, groups, gold=["a", "c"], shared="text ?")
+    found = measured(tmp_path, groups, gold=["a", "c"])
     assert found.shared_push == pytest.approx(1 / 8)
     assert found.right_push == pytest.approx(1 / 8)
     assert found.on_wrong.share == pytest.approx(0.5)
     assert 0 <= found.on_wrong.low < 0.5 < found.on_wrong.high <= 1
-    gold = measured(tmp_path, groups, gold=["a", "c"], shared="text ?", name="grpo_gold")
+    gold = measured(tmp_path, groups, gold=["a", "c"], name="grpo_gold")
     assert gold.right_push == pytest.approx(0.5)
     assert gold.reads_gold
 
 
 def test_gold_of_some_prompts_speaks_of_those_alone(tmp_path):
-    groups = [["a", "a", "b", "c"], ["d", "d", "e", "f"], ["g", "g", "h", "i"]]
-    found = measured(tmp_path, groups, gold=["a", "e", None])
-    assert found.on_wrong.share == pytest.approx(0.5)
-    assert measured(tmp_path, groups, gold=["a", "e", None], name="grpo_gold").prompts == 2
+    """Each A² sums to 4. Wrong are two of three prompts with gold: 8 of 12, with the interval's half
+    1.96 · √((1/3)²·(16 + 16) + (2/3)²·16) / 12 = .5334.
+    """
+    groups = [["a", "a", "b", "c"], ["d", "d", "e", "f"], ["g", "g", "h", "i"], ["j", "j", "k", "l"]]
+    gold = ["a", "e", None, "k"]
+    found = measured(tmp_path, groups, gold=gold).on_wrong
+    assert (found.share, found.low, found.high) == (pytest.approx(2 / 3), pytest.approx(2 / 3 - 0.5334, abs=1e-4), 1.0)
+    assert measured(tmp_path, groups, gold=gold, name="grpo_gold").prompts == 3
 
 
 def test_srt_easy_learns_on_its_prompts_alone(tmp_path):
@@ -88,11 +93,8 @@ def test_every_registered_method_is_tried_or_says_why_not(tmp_path):
 
 def test_a_prompts_group_may_be_smaller_than_its_frozen_vote(tmp_path):
     """The first 4 of 8: no majority is left of the frozen 5, and u_x is still that of 5 of 8."""
-    from tests.commands.premise.passes import from_reference, write_pass
-
     path = write_pass(tmp_path / "ref.jsonl", [["a", "b", "c", "d", "a", "a", "a", "a"]])
-    pass_ = from_reference(path, group_size=4)
-    found = learning("it", method("restrain", kappa=2), pass_, None)
+    found = learned(from_reference(path, group_size=4), "restrain", kappa=2)
     assert found.prompts_penalized == 1
     assert found.mean_advantage == pytest.approx(2.718281828 ** (-((5 / 8 - 1) ** 2) / 0.5))
     assert found.by_size == (0, 0, 1, 0)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from restrain_openrlhf.answers import KINDS, canonical_key, parse_kind, register
-from restrain_openrlhf.commands.premise.groups import from_rollouts
+from restrain_openrlhf.commands.premise.frozen import from_rollouts
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.evaluation.prompt_gold import gold_for
 from restrain_openrlhf.method import build, parse_settings

@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, register
 from restrain_openrlhf.answers.kinds.code.examples import shown_calls, shown_texts, shows_call, unread_examples
 from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
-from restrain_openrlhf.answers.kinds.code.syntax import fenced
 from restrain_openrlhf.answers.kinds.code.task import Task, program_of, read_task
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.sandbox import outcome
@@ -54,7 +53,6 @@ class Code(AnswerKind):
     columns: ClassVar[frozenset[str]] = frozenset({"entry_point", "examples"})
     without_effect: ClassVar[frozenset[str]] = frozenset({"sandbox", "test_seconds"})
     instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
-    narrowness: ClassVar[int] = 3
 
     name: Literal["code"] = "code"
     inputs: Annotated[int, Field(ge=1, le=500)] = Field(
@@ -109,12 +107,6 @@ class Code(AnswerKind):
 
     def extract(self, response: str, row: Row) -> str | None:
         return program_of(response, read_task(row))
-
-    def recognises(self, response: str, row: Row) -> bool:
-        """Whether it is fenced, defines something, or has a known function. A bare word is Python too."""
-        known = row.get("entry_point") or read_task({PROBLEM: "", **row}).code
-        looks = bool(fenced(response)) or "def " in response or bool(known)
-        return looks and super().recognises(response, row)
 
     def key(self, answer: str, row: Row) -> str:
         """A digest of the program's outcomes on all inputs. `classes` compares only the inputs that suit the group."""

@@ -45,7 +45,6 @@ class Sql(AnswerKind):
     instruction: ClassVar[str] = "Put the final SQLite query into one ```sql block."
     columns: ClassVar[frozenset[str]] = frozenset({"database", "db_id", "schema", DIGEST})
     without_effect: ClassVar[frozenset[str]] = frozenset({"databases"})
-    narrowness: ClassVar[int] = 3
 
     name: Literal["sql"] = "sql"
     databases: str | None = Field(
