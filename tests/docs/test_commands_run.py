@@ -46,7 +46,7 @@ from tests.docs.stand_ins import ENVIRONMENT, SCRIPTS, openrlhf, pip, verl  # no
 FOLDERS = {
     "start": ("demo", "ten_minutes", "tutorial_train", "tutorial_test_set", "tutorial_deployment"),
     "journeys": ("train", "adapt", "integration", "other_trainers", "evaluation", "rollouts"),
-    "operations": ("running", "one_gpu", "gpu_check", "reward_service", "slurm", "kubernetes", "kubernetes_details"),
+    "operations": ("running", "one_gpu", "gpu_check", "reward_service", "slurm", "kubernetes"),
     "concepts": ("premise", "kinds", "kinds/meaning"),
 }
 PAGES = [f"docs/{folder}/{name}.md" for folder, names in FOLDERS.items() for name in names]

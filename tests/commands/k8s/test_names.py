@@ -18,9 +18,9 @@ from tests.commands.k8s.rules_names import command_of, names_resolve, paths_are_
 from tests.conftest import ROOT
 
 OCTOTHINKER = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
-PAGES = [ROOT / "docs" / "operations" / name for name in ("kubernetes.md", "kubernetes_details.md")]
-TEXT = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
-TREE = [*sorted((ROOT / "k8s").rglob("*.yaml")), *PAGES]
+PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+TREE = [*sorted((ROOT / "k8s").rglob("*.yaml")), PAGE]
 FILE = re.compile(r"\b(?:configs|docs|k8s|docker|requirements|tests)/[\w./-]+\.(?:yaml|md|py|txt|Dockerfile)\b")
 COMMAND = re.compile(r"`((?:restrain|test-time) [^`…]*?)(?: ?\.\.\.)?`")
 
