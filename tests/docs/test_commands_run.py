@@ -44,7 +44,7 @@ from tests.docs.shell import Shell  # noqa: E402
 from tests.docs.stand_ins import ENVIRONMENT, SCRIPTS, openrlhf, pip, verl  # noqa: E402
 
 FOLDERS = {
-    "start": ("demo", "ten_minutes", "tutorial_train", "tutorial_test_set", "tutorial_deployment"),
+    "start": ("demo", "ten_minutes"),
     "journeys": ("train", "adapt", "integration", "other_trainers", "evaluation", "rollouts"),
     "operations": ("running", "one_gpu", "gpu_check", "reward_service", "slurm", "kubernetes"),
     "concepts": ("premise", "kinds", "kinds/meaning"),
