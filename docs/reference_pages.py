@@ -32,7 +32,6 @@ from restrain_openrlhf.method import METHODS
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 
 COMMANDS = {"restrain": restrain.app, "test-time": test_time.cli.app}
-PARAMETERS = "| argument or option | meaning |\n|---|---|\n"
 HEADER = "| key | type | default | meaning |\n|---|---|---|---|\n"
 # JSON schema's types, as a reader of YAML would say them.
 WORDS = {
@@ -104,15 +103,19 @@ def choices(models: Mapping[str, type[BaseModel]]) -> str:
 
 
 def commands_page() -> str:
-    """Every command with its arguments and options. What several commands share has one line, in a table of its own."""
+    """Every command with its arguments and options. What several commands share has one line, in a list of its own."""
     commands = [each for name, app in COMMANDS.items() for each in _commands(name, typer.main.get_command(app))]
     counted = Counter(row for _, command in commands for row in _parameter_rows(command))
     shared: dict[str, str] = {}
     for row, number in counted.most_common():
         if number > 1:
-            shared.setdefault(row.split(" | ")[0], row)
+            shared.setdefault(row.split(": ")[0], row)
+    of_cluster = {field.description for field in Cluster.model_fields.values()}
     intro = "# Commands\n\nGenerated from the commands. `--help` after a command prints the same, and its usage.\n"
-    of_many = f"## Options of several commands\n\n{PARAMETERS}{''.join(shared.values())}"
+    of_many = (
+        "## Options of several commands\n\nThe commands below `restrain k8s` also take each key of [the cluster "
+        "file](configuration.md#the-cluster-file).\n\n"
+    ) + "".join(row for row in shared.values() if not any(str(said) in row for said in of_cluster))
     return "\n".join((intro, of_many, *(_section(name, command, shared.values()) for name, command in commands)))
 
 
@@ -128,12 +131,9 @@ def _section(name: str, command: Any, shared: Collection[str]) -> str:
     own, others = ([row for row in found if (row in shared) is is_shared] for is_shared in (False, True))
     said = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
     parts = [f"{'#' * (name.count(' ') + 2)} `{name}`\n", f"{said}\n"]
-    if own:
-        parts.append(PARAMETERS + "".join(own))
-    if others:
-        also = ", ".join(row.split(" | ")[0].removeprefix("| ").replace("\\|", "|") for row in others)
-        parts.append(f"{'Also' if own else 'Options'}: {also}.\n")
-    return "\n".join(parts)
+    names = ", ".join(row.split(": ")[0].removeprefix("* ") for row in others)
+    also = f"* {'Also' if own else 'Options'}: {names}.\n" if others else ""
+    return "\n".join([*parts, "".join((*own, also))] if found else parts)
 
 
 def _parameter_rows(command: Any) -> list[str]:
@@ -141,11 +141,7 @@ def _parameter_rows(command: Any) -> list[str]:
     context = typer.Context(command)
     listed = [each.get_help_record(context) for each in command.params]
     named = [(re.sub(r" <[^|]*>$", "", name), said) for name, said in filter(None, listed)]
-    return [f"| `{_cell(name)}` | {_cell(' '.join(said.split()))} |\n" for name, said in named]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return [f"* `{name}`: {' '.join(said.split())}\n" for name, said in named]
 
 
 REFUSED_BY = {

@@ -44,7 +44,7 @@ from tests.docs.shell import Shell  # noqa: E402
 from tests.docs.stand_ins import ENVIRONMENT, SCRIPTS, openrlhf, pip, verl  # noqa: E402
 
 FOLDERS = {
-    "start": ("demo", "ten_minutes"),
+    "start": ("demo",),
     "journeys": ("train", "adapt", "integration", "other_trainers", "evaluation", "rollouts"),
     "operations": ("running", "one_gpu", "gpu_check", "reward_service", "slurm", "kubernetes"),
     "concepts": ("premise", "kinds", "kinds/meaning"),
