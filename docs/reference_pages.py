@@ -253,7 +253,7 @@ LOGITS = """
 GiB of the logits in the backward pass on a GPU. OpenRLHF alone takes 16 bytes per logit without flash-attn's cross
 entropy. With `hook/fixes/log_probs.py` it takes 6, or 10 at a temperature other than 1; 12 at any temperature where
 `actor.entropy_coef` is not 0 (measured by torch's profiler, `tests/hook/test_log_probs.py`). The peak is that of the
-backward phase.
+backward phase. For one GPU it is in the last table.
 """
 # The phases of a step where all models share one GPU.
 PHASES = [phase.value for phase in Phase if phase is not Phase.REFERENCE]
@@ -278,7 +278,7 @@ def one_gpu_page() -> str:
             hours,
             f"## Logits, before and after\n{LOGITS}",
             "| preset | logits | before | after | peak before | peak after |\n|---|---|--:|--:|--:|--:|",
-            "".join(logits_row(name) for name in SPEEDS),
+            "".join(logits_row(name) for name in SPEEDS if name not in names),
             f"## Memory on one GPU\n{MEMORY}",
             f"| preset | {' | '.join(PHASES)} | left | host | checkpoint | tokens |\n|---|{'--:|' * (len(PHASES) + 4)}",
             "".join(memory_row(name) for name in names),
