@@ -101,16 +101,7 @@ def test_the_example_of_a_test_set(checkout):
         assert list(same) == list(line)
 
 
-def test_the_own_prompts_of_the_training_example(checkout):
-    page = "train.md"
-    saves(page, checkout)
-    outputs = type_all(part(page, "A small one, typed", "LoRA"), checkout)
-    assert "step 8/8" in outputs[Typed("restrain train mine.yaml")]
-    assert len(rows(checkout / "runs" / "mine" / "metrics.jsonl")) == 8
-    assert (checkout / "runs" / "mine" / "model" / "model.safetensors").exists()
-
-
-# The journey's script at the size of this machine: the same flags, and what a small model needs.
+# The tutorial's script at the size of this machine: the same flags, and what a small model needs.
 SMALLER = {
     "MODEL=Qwen/Qwen3-4B-Base": f"MODEL={ADDITION.model}",
     "--data.max_len 3072": "--data.max_len 32 --rollout.batch_size 8 --rollout.micro_batch_size 32",
