@@ -5,14 +5,14 @@ Run `make pages` after a change of a key, an option or a preset; a test compares
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 from pydantic import BaseModel
-from typer.cli import get_docs_for_click
 
 import test_time.cli
 from restrain_openrlhf.answers import KINDS
@@ -26,7 +26,6 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches
 from restrain_openrlhf.config.host_flags import flags_of, host_parser
 from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
 from restrain_openrlhf.config.memory.estimate import bytes_of_a_logit
-from restrain_openrlhf.config.memory.table import as_markdown
 from restrain_openrlhf.config.shipped import HOURS_FILE
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.method import METHODS
@@ -80,34 +79,69 @@ def configuration_page() -> str:
         "the overlay has. Each is an option of the commands too: `--storage-class`.\n",
         table(Cluster),
         "## Methods\n\nThe keys of the `method:` block. `name` chooses the method.\n",
+        choices(METHODS),
+        "## Kinds of answers\n\nThe keys of the `answers:` block. `name` chooses the [kind](../concepts/kinds.md).\n",
+        choices(KINDS),
     ]
-    for name, settings in METHODS.items():
-        parts += [f"### `{name}`\n\n{first_line(settings)}\n", table(settings)]
-    parts.append(
-        "## Kinds of answers\n\nThe keys of the `answers:` block. `name` chooses the [kind](../concepts/kinds.md).\n"
-    )
-    for name, kind in KINDS.items():
-        parts += [f"### `{name}`\n\n{first_line(kind)}\n", table(kind)]
     return "\n".join(parts)
 
 
+def choices(models: Mapping[str, type[BaseModel]]) -> str:
+    """What each name chooses, then each key once, with the names that have it."""
+    names = "".join(f"| `{name}` | {first_line(model)} |\n" for name, model in models.items())
+    having: dict[str, list[str]] = {}
+    for name, model in models.items():
+        for row in rows(model):
+            having.setdefault(row, []).append(name)
+    all_names = [*models]
+    keyed = "".join(
+        f"| {'all' if names_of == all_names else ', '.join(f'`{name}`' for name in names_of)} {row}"
+        for row, names_of in having.items()
+        if not row.startswith("| `name` |")
+    )
+    return f"| name | what it chooses |\n|---|---|\n{names}\n| of {HEADER.replace('|---', '|---|---', 1)}{keyed}"
+
+
 def commands_page() -> str:
-    """Every command with its options, as `--help` has them."""
-    intro = "# Commands\n\nGenerated from the commands. `--help` after a command prints the same.\n\n"
-    return intro + "\n".join(_commands(name, app) for name, app in COMMANDS.items())
+    """Every command with its arguments and options. What several commands share has one line, in a list of its own."""
+    commands = [each for name, app in COMMANDS.items() for each in _commands(name, typer.main.get_command(app))]
+    counted = Counter(row for _, command in commands for row in _parameter_rows(command))
+    shared: dict[str, str] = {}
+    for row, number in counted.most_common():
+        if number > 1:
+            shared.setdefault(row.split(": ")[0], row)
+    of_cluster = {field.description for field in Cluster.model_fields.values()}
+    intro = "# Commands\n\nGenerated from the commands. `--help` after a command prints the same, and its usage.\n"
+    of_many = (
+        "## Options of several commands\n\nThe commands below `restrain k8s` also take each key of [the cluster "
+        "file](configuration.md#the-cluster-file).\n\n"
+    ) + "".join(row for row in shared.values() if not any(str(said) in row for said in of_cluster))
+    return "\n".join((intro, of_many, *(_section(name, command, shared.values()) for name, command in commands)))
 
 
-def _commands(name: str, app: typer.Typer) -> str:
-    command = typer.main.get_command(app)
-    _list_whole_sentences(command)
-    return get_docs_for_click(obj=command, ctx=typer.Context(command), name=name, indent=1)
+def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from _commands(f"{name} {word}", inner)
 
 
-def _list_whole_sentences(command: Any) -> None:
-    """Lists of commands have the first paragraph of each. Without a `short_help`, click would cut it at 45 letters."""
-    for each in getattr(command, "commands", {}).values():
-        each.short_help = (each.help or "").split("\n\n")[0]
-        _list_whole_sentences(each)
+def _section(name: str, command: Any, shared: Collection[str]) -> str:
+    """A command's help, then its own arguments and options, then the names of those that it shares."""
+    found = _parameter_rows(command)
+    own, others = ([row for row in found if (row in shared) is is_shared] for is_shared in (False, True))
+    said = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+    parts = [f"{'#' * (name.count(' ') + 2)} `{name}`\n", f"{said}\n"]
+    names = ", ".join(row.split(": ")[0].removeprefix("* ") for row in others)
+    also = f"* {'Also' if own else 'Options'}: {names}.\n" if others else ""
+    return "\n".join([*parts, "".join((*own, also))] if found else parts)
+
+
+def _parameter_rows(command: Any) -> list[str]:
+    """The arguments and options of a command that `--help` lists, without Python's names of types."""
+    context = typer.Context(command)
+    listed = [each.get_help_record(context) for each in command.params]
+    named = [(re.sub(r" <[^|]*>$", "", name), said) for name, said in filter(None, listed)]
+    return [f"* `{name}`: {' '.join(said.split())}\n" for name, said in named]
 
 
 REFUSED_BY = {
@@ -134,7 +168,12 @@ def refused_flags_page() -> str:
 
 
 def _refused_rows(checks: Iterable[Check]) -> str:
-    rows = (f"| {_flags_of_check(check)} | {_said(str(check.__doc__))} |\n" for check in checks)
+    """A row for each reason, with all flags that it refuses."""
+    flags: dict[str, list[str]] = {}
+    for check in checks:
+        named = _flags_of_check(check)
+        flags.setdefault(_said(str(check.__doc__)).replace(f"{named} is VALUE. Set it", "Set it"), []).append(named)
+    rows = (f"| {', '.join(named)} | {reason} |\n" for reason, named in flags.items())
     return f"| flags | refused |\n|---|---|\n{''.join(rows)}"
 
 
@@ -214,7 +253,14 @@ LOGITS = """
 GiB of the logits in the backward pass on a GPU. OpenRLHF alone takes 16 bytes per logit without flash-attn's cross
 entropy. With `hook/fixes/log_probs.py` it takes 6, or 10 at a temperature other than 1; 12 at any temperature where
 `actor.entropy_coef` is not 0 (measured by torch's profiler, `tests/hook/test_log_probs.py`). The peak is that of the
-backward phase.
+backward phase. For one GPU it is in the last table.
+"""
+# The phases of a step where all models share one GPU.
+PHASES = [phase.value for phase in Phase if phase is not Phase.REFERENCE]
+MEMORY = """
+GiB on the GPU in each phase of a step, and left at the peak of a GPU of 24, 80 or 141 GiB. Then GiB of the host's
+memory while the optimizer and vLLM sleep there, GiB of one checkpoint, and the tokens of an engine's cache for each
+rollout that it draws at once. `restrain show PRESET --memory --gpu-memory 24` prints every line with its formula.
 """
 
 
@@ -222,7 +268,6 @@ def one_gpu_page() -> str:
     """Hours of presets for GPUs, and memory of those for one: what `restrain show PRESET --memory` prints."""
     names = [name for name in preset_names() if name.startswith("one_gpu/")]
     hours = "".join(hours_row(name, speed) for name, speed in SPEEDS.items())
-    tables = (f"## `{name}`\n\n{memory_table(name)}" for name in names)
     return "\n".join(
         (
             "# Hours of presets, and memory on one GPU\n\nGenerated from the presets. "
@@ -233,8 +278,10 @@ def one_gpu_page() -> str:
             hours,
             f"## Logits, before and after\n{LOGITS}",
             "| preset | logits | before | after | peak before | peak after |\n|---|---|--:|--:|--:|--:|",
-            "".join(logits_row(name) for name in SPEEDS),
-            *tables,
+            "".join(logits_row(name) for name in SPEEDS if name not in names),
+            f"## Memory on one GPU\n{MEMORY}",
+            f"| preset | {' | '.join(PHASES)} | left | host | checkpoint | tokens |\n|---|{'--:|' * (len(PHASES) + 4)}",
+            "".join(memory_row(name) for name in names),
         )
     )
 
@@ -286,11 +333,15 @@ def logits_row(name: str) -> str:
     return f"| `{name}` | {after // each:,} | {sizes} |\n"
 
 
-def memory_table(name: str) -> str:
-    """The estimate on the GPU that the preset's folder names."""
+def memory_row(name: str) -> str:
+    """The sums of the estimate on the GPU that the preset's folder names, in GiB, and the cache's tokens a rollout."""
     flags = preset_flags(name)
     gib = int(name.split("/")[1].removesuffix("gb"))
-    return as_markdown(estimate(flags, shape_of(flags["actor.model_name_or_path"]), gib * GIB))
+    found = estimate(flags, shape_of(flags["actor.model_name_or_path"]), gib * GIB)
+    host, checkpoint = sum(line.bytes for line in found.host), found.disk[0].bytes
+    sizes = (*found.peak_bytes.values(), gib * GIB - found.peak[1], host, checkpoint)
+    cells = " | ".join(f"{size / GIB:.1f}" for size in sizes)
+    return f"| `{name}` | {cells} | {found.cache.tokens // found.cache.rollouts:,} |\n"
 
 
 def preset_flags(name: str) -> dict[str, Any]:
@@ -300,8 +351,13 @@ def preset_flags(name: str) -> dict[str, Any]:
 
 def table(model: type[BaseModel]) -> str:
     """The keys of a model, those of its blocks included."""
+    return HEADER + "".join(rows(model))
+
+
+def rows(model: type[BaseModel]) -> Iterator[str]:
+    """A line for each key of a model."""
     schema = model.model_json_schema()
-    return HEADER + "".join(key.row() for key in keys(schema, schema.get("$defs", {})))
+    return (key.row() for key in keys(schema, schema.get("$defs", {})))
 
 
 @dataclass(frozen=True)

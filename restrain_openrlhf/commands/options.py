@@ -140,8 +140,10 @@ def with_options(
 
 def _asked(field: FieldInfo) -> Any:
     """The type in which a field is typed: a kind or an agent is a word, which the model reads."""
-    kinds = get_args(field.annotation) or (field.annotation,)
-    return str | None if any(isclass(kind) and issubclass(kind, BaseModel) for kind in kinds) else field.annotation
+    parts = get_args(field.annotation) or (field.annotation,)
+    # `__origin__` is the type in an Annotated, of which get_origin gives Annotated itself.
+    types = [getattr(part, "__origin__", part) for part in parts]
+    return str | None if any(isclass(each) and issubclass(each, BaseModel) for each in types) else field.annotation
 
 
 def _parameter(more: Mapping[str, Any], name: str, field: FieldInfo) -> Parameter:

@@ -44,9 +44,9 @@ from tests.docs.shell import Shell  # noqa: E402
 from tests.docs.stand_ins import ENVIRONMENT, SCRIPTS, openrlhf, pip, verl  # noqa: E402
 
 FOLDERS = {
-    "start": ("demo", "ten_minutes", "tutorial_train", "tutorial_test_set", "tutorial_deployment"),
+    "start": ("demo",),
     "journeys": ("train", "adapt", "integration", "other_trainers", "evaluation", "rollouts"),
-    "operations": ("running", "one_gpu", "gpu_check", "reward_service", "slurm", "kubernetes", "kubernetes_details"),
+    "operations": ("running", "one_gpu", "gpu_check", "reward_service", "slurm", "kubernetes"),
     "concepts": ("premise", "kinds", "kinds/meaning"),
 }
 PAGES = [f"docs/{folder}/{name}.md" for folder, names in FOLDERS.items() for name in names]

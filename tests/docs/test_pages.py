@@ -39,6 +39,17 @@ def test_the_generated_pages_are_those_of_the_code(reference_pages):
     assert stale == [], "run `make pages`"
 
 
+@pytest.mark.parametrize("choices", ["METHODS", "KINDS"])
+def test_every_key_of_a_method_or_kind_is_in_a_row_that_names_it(choices, reference_pages):
+    models = getattr(reference_pages, choices)
+    page = reference_pages.choices(models)
+    rows = re.findall(r"^\| (all|`.+?) \| `([\w.]+)` \| ", page, re.MULTILINE)
+    for name, model in models.items():
+        assert f"\n| `{name}` | " in page
+        of_it = {key for of, key in rows if of == "all" or f"`{name}`" in of}
+        assert set(model.model_fields) - {"name"} == of_it, name
+
+
 NAMED = ("method", "answers")
 
 

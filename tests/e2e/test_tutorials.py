@@ -1,4 +1,4 @@
-"""The tutorials, typed on the real stack as their pages print them; a deployment, changed and changed back."""
+"""The journeys' examples, typed on the real stack as their pages print them; a deployment, changed and changed back."""
 
 import csv
 import json
@@ -48,13 +48,13 @@ def said(command: str, folder: Path) -> str:
 
 
 def part(page: str, first: str, until: str) -> list[Typed]:
-    """The commands under the headings of a tutorial, from one up to another."""
-    text = (ROOT / "docs" / "start" / page).read_text(encoding="utf-8")
+    """The commands under the headings of a journey, from one up to another."""
+    text = (ROOT / "docs" / "journeys" / page).read_text(encoding="utf-8")
     return typed(text[text.index(f"\n## {first}") : text.index(f"\n## {until}")])
 
 
 def saves(page: str, folder: Path) -> None:
-    for name, text in files_of((ROOT / "docs" / "start" / page).read_text(encoding="utf-8")):
+    for name, text in files_of((ROOT / "docs" / "journeys" / page).read_text(encoding="utf-8")):
         (folder / name).write_text(text)
 
 
@@ -81,10 +81,10 @@ def right(folder: Path, gold: Path, column: str) -> int:
     return sum((found[name] or "").lower().strip(" .") == answer.lower() for name, answer in answers.items())
 
 
-def test_the_tutorial_of_a_test_set(checkout):
-    page = "tutorial_test_set.md"
+def test_the_example_of_a_test_set(checkout):
+    page = "adapt.md"
     saves(page, checkout)
-    outputs = type_all(part(page, "1. The test set", "6. Your own model"), checkout)
+    outputs = type_all(part(page, "A test set on two CPU cores", "Your own model"), checkout)
     for name in ("words", "words-ttrl"):
         run = checkout / "runs" / name
         after, before = (right(run, checkout / "gold.csv", column) for column in ("answer", "before"))
@@ -142,7 +142,7 @@ def logged(folder: Path) -> set[str]:
 
 def test_a_deployment_is_switched_on_and_back(checkout):
     """By what `restrain integrate` prints, and nothing else; going back is the script as it was."""
-    script = dict(files_of((ROOT / "docs/start/tutorial_deployment.md").read_text(encoding="utf-8")))["train.sh"]
+    script = dict(files_of((ROOT / "docs/journeys/integration.md").read_text(encoding="utf-8")))["train.sh"]
     for theirs, ours in SMALLER.items():
         assert theirs in script
         script = script.replace(theirs, ours)

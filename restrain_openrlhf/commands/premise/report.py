@@ -70,7 +70,7 @@ def _reliability(premise: Premise) -> Iterator[PremiseFinding]:
             "warning" if wrong.low >= WRONG_SHARE else "note",
             f"Spurious majorities where {chosen.name} learns: {wrong.share:.0%} [{wrong.low:.0%}, {wrong.high:.0%}] of "
             f"its squared advantage is on prompts whose majority is wrong. Of our seven runs with {WRONG_SHARE:.0%} or "
-            "more there, five lost accuracy (docs/results/premise.md). If the table shows majority sizes that can be "
+            "more there, five lost accuracy (docs/concepts/premise.md). If the table shows majority sizes that can be "
             "trusted, `srt_easy` with `easy_cutoff` trains on those alone; if not, get labels, or another base model.",
         )
 

@@ -51,7 +51,15 @@ def test_the_page_has_what_the_command_prints(name, reference_pages, monkeypatch
     # A machine's own default flags are not the preset's.
     monkeypatch.setattr(devices, "detect", lambda: devices.Device("plain"))
     printed = restrain("show", name, "--memory", "--gpu-memory", size_of(name)).stdout
-    assert printed.split("\n\n", 1)[1].strip() in reference_pages.one_gpu_page()
+    (sums,) = re.findall(r"^\| \*\*sum\*\* .*$", printed, re.M)
+    (row,) = re.findall(
+        rf"^\| `{name}` \| ([\d.]+(?: \| [\d.,]+)+) \|$", reference_pages.one_gpu_page().split("## Memory")[1], re.M
+    )
+    *phases, left, _, checkpoint, tokens = row.split(" | ")
+    assert phases == re.findall(r"\*\*([\d.]+)\*\*", sums)
+    assert f": {left} left." in printed
+    assert f" tokens: {tokens} for each of " in printed
+    assert float(re.search(r"one checkpoint .* ([\d.]+) \|", printed)[1]) == pytest.approx(float(checkpoint), abs=0.051)
 
 
 def test_hours_by_hand(reference_pages):
