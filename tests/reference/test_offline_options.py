@@ -12,6 +12,7 @@ from restrain_openrlhf.config.host_flags import host_parser
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reference.offline_engine import Sampling
 from restrain_openrlhf.reference.offline_pass import OfflineOptions
+from tests.command_line import restrain
 
 FLAGS = {name: field.alias for name, field in OfflineOptions.model_fields.items() if field.alias}
 REQUIRED = {"model": "m", "prompts": "p.jsonl", "out": Path("r.jsonl")}
@@ -46,6 +47,11 @@ def test_every_option_is_one_of_the_command_and_nothing_that_was_not_typed_is_re
     command = {option.name for option in get_command(app).commands["reference"].params}
     assert command == {*OfflineOptions.model_fields, "config", "shard", "overrides"}
     assert set(OfflineOptions.model_fields) == {*REQUIRED, *OTHER_THAN_DEFAULT}
+
+
+@pytest.mark.parametrize("name", ["reference", "eval"])
+def test_the_help_shows_text_where_words_become_a_kind_or_an_agent(name):
+    assert "Annotated" not in restrain(name, "--help").stdout
 
 
 @given(st.sets(st.sampled_from(sorted(OTHER_THAN_DEFAULT))))
