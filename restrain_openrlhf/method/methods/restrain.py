@@ -116,5 +116,5 @@ class Restrain(CommonSettings):
         if self.kappa >= 1 and self.kappa != math.floor(self.kappa):
             raise ValueError(f"kappa: must be a whole count of rollouts, or a share below 1, but is {self.kappa!r}")
         if self.prompt_sigma is not None and self.prompt_weight not in ("offline", "online"):
-            raise ValueError(f"prompt_sigma: has no effect with prompt_weight {self.prompt_weight!r}. Leave it out")
+            raise ValueError(f"prompt_sigma has no effect with prompt_weight: {self.prompt_weight}. Leave it out")
         return self

@@ -435,7 +435,7 @@ def test_texts_are_read_as_the_kind_text_reads_and_compared_as_they_are_written(
 
 def test_the_columns_of_a_row_are_those_that_are_sent_and_read(service):
     judge = parse_kind({"name": "judge", "url": service.url, "send": ["rubric"], "read": {"name": "sql"}})
-    assert judge.row_columns() == {"rubric", "database", "db_id", "schema"}
+    assert judge.row_columns() == {"rubric", "database", "db_id", "schema", "database_digest"}
 
 
 def test_equal_settings_share_what_is_known(service):

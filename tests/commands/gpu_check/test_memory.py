@@ -12,6 +12,7 @@ pytestmark = pytest.mark.host
 from transformers import Qwen3Config  # noqa: E402
 
 from restrain_openrlhf.commands.gpu_check import memory  # noqa: E402
+from restrain_openrlhf.config import this_machine  # noqa: E402
 from restrain_openrlhf.config.host_flags import parse, to_arguments  # noqa: E402
 from restrain_openrlhf.config.memory import CONTEXT, GIB  # noqa: E402
 from restrain_openrlhf.config.memory.lines import Held  # noqa: E402
@@ -220,7 +221,10 @@ def test_on_a_gpu_two_and_four_layers_are_measured_and_held_against_its_size(sho
 
     config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml")
     monkeypatch.setattr(memory, "measured", measured)
-    monkeypatch.setattr(memory, "detect", lambda: Device("cuda", host_flags={"ds.attn_implementation": "the device's"}))
+    for module in (memory, this_machine):
+        monkeypatch.setattr(
+            module, "detect", lambda: Device("cuda", host_flags={"ds.attn_implementation": "the device's"})
+        )
     monkeypatch.setattr(memory, "visible_memory", lambda: 18 * GIB + CONTEXT - short)
     peak, estimate, host = memory.check_memory(tmp_path, config)
     assert [(layers, attention) for layers, attention, _ in asked] == [(2, "the device's"), (4, "the device's")]

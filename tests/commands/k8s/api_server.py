@@ -167,7 +167,7 @@ class ApiServer:
         needs |= {("ConfigMap", config["name"]) for config, _ in volumes if config}
         needs |= {("PersistentVolumeClaim", claim["claimName"]) for _, claim in volumes if claim}
         if missing := needs - {(kind, name) for kind, _, name in self.objects}:
-            raise RefusedError(422, "Invalid", f"its pods need {sorted(missing)}")
+            raise RefusedError(403, "Forbidden", f"its pods need {sorted(missing)}")
 
     def _advance(self, job: Object) -> None:
         states = self.goes.get(job["metadata"]["labels"].get(COMPONENT), [])

@@ -116,7 +116,7 @@ def test_what_is_there_is_not_applied_again(cluster):
 
 def test_a_job_that_runs_is_waited_for_and_left_alone(cluster):
     one = cluster(folder(*SHORT), goes={"prefetch": ["running"] * 3})
-    one.apply(folder(*SHORT), "platform", "prefetch")
+    one.apply(folder(*SHORT), "platform", "claims", "prefetch")
     done = one.run(folder(*SHORT))
     assert done.returncode == 0, done.stderr
     assert sum(call.startswith("APPLY") and call.endswith(f"jobs/prefetch-{NAME}") for call in one.server.calls) == 1
