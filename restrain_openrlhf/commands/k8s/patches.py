@@ -5,6 +5,7 @@ A strategic merge would drop a RayJob's pod templates, because its worker groups
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.commands.k8s.experiment import Experiment
@@ -105,7 +106,7 @@ def _offline(experiment: Experiment) -> list[Patch]:
     shared = experiment.offline
     if shared is None:
         return []
-    sampled = shared.options.model_copy(update={"out": shared.file}).words()
+    sampled = shared.options.model_copy(update={"out": Path(shared.file)}).words()
     words = [*map(_literal, sampled), f"--shard={SHARD}/{shared.shards}"]
     return [
         _job("reference", (ARGS, words), *_indexes(shared.shards), (f"/metadata/labels/{PASS}", shared.key)),
