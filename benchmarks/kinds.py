@@ -123,7 +123,7 @@ def math() -> Rows:
     }
 
 
-# A prompt of HumanEval's size. Ten of sixteen real programs of a group differ as texts (docs/concepts/kinds/code.md).
+# A prompt of HumanEval's size. Ten of sixteen real programs of a group differ as texts (docs/concepts/kinds.md).
 PROMPT = (
     "from typing import List\n\n\ndef close(numbers: List[float], threshold: float) -> bool:\n"
     '    """Whether any two numbers are closer to each other than the threshold.\n'

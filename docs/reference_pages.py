@@ -25,7 +25,6 @@ from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches
 from restrain_openrlhf.config.host_flags import flags_of, host_parser
 from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
-from restrain_openrlhf.config.memory.estimate import bytes_of_a_logit
 from restrain_openrlhf.config.shipped import HOURS_FILE
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.method import METHODS
@@ -44,6 +43,9 @@ WORDS = {
     "object": "keys and values",
     "null": "null",
 }
+ONE_GPU = "operations/one_gpu.md"
+# On a page that people write, everything below this line is made here.
+MADE = "<!-- Made by docs/reference_pages.py from here on: run `make pages`. -->\n"
 FLAG = re.compile(r"\w+(?:\.\w+)+")
 FLAG_NAMES = frozenset(option[2:] for option in host_parser()._option_string_actions if option.startswith("--"))
 # The blocks whose keys depend on their `name`, by the model of any of their choices, and where their keys are.
@@ -56,8 +58,8 @@ def pages() -> Mapping[str, str]:
         f"../configs/{HOURS_FILE.name}": hours_file(),
         "reference/configuration.md": configuration_page(),
         "reference/commands.md": commands_page(),
-        "reference/one_gpu.md": one_gpu_page(),
         "reference/refused_flags.md": refused_flags_page(),
+        ONE_GPU: one_gpu_page(),
     }
 
 
@@ -225,36 +227,8 @@ SPEEDS = {
     "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 3_500, "A100"),
     "test_time/llama3.1-8b-instruct/aime24/restrain": Speed(30, 1_000, "A100"),
 }
-# Bytes a logit that OpenRLHF's own log-probabilities take in the backward pass, at any temperature.
-HOSTS_BACKWARD = 16
 # Tokens of a prompt with its response, in the mean; assumed.
 TOKENS = 1_200
-HOURS = f"""
-Hours are those of the card in the table, at three tenths of its speed in dense bf16: an RTX 4090 for presets of 24 GB,
-an H200 for those of 141 GB, and A100s for all others. Seconds per step are generation plus passes:
-
-- **Generation**: rollouts × {TOKENS:,} tokens / the tokens per second of all engines. Each token reads the weights,
-  and the keys and values of all rollouts that an engine draws, from the GPU's memory: at most six tenths of the speed
-  that its bandwidth allows is assumed.
-- **Passes**: operations per parameter and token. A forward pass takes 2 (for the policy, for the reference policy, in
-  training, and again with checkpointing). A backward pass takes 4, or 2 with LoRA, because the base has no gradient.
-- **Padding** is computed too. A micro-batch of k rollouts is as long as its longest, which for exponentially
-  distributed lengths is 1 + 1/2 + … + 1/k of the mean. Packing (by flash-attn, or by torch's kernel, [which is not the
-  default](../operations/running.md#packing)) avoids it.
-
-Not included: attention's own cost, the wait for a step's longest rollouts, the weight sync, checkpoints and
-evaluations; with Adam in host memory the transfer of the gradient and the weights once per step; and what ZeRO 3 sends
-between GPUs. For each micro-batch that is three times the model's size in training, and twice in the two forward passes
-without gradient. For `dapo14k/qwen3-4b-base` on eight GPUs it is 1.8 TB per GPU and step: 9 seconds at NVLink's 200 GB
-per second, and 90 seconds at PCIe's 20, if nothing overlaps. Other methods of the same folder take as long, unless they
-draw more rollouts than they train on.
-"""
-LOGITS = """
-GiB of the logits in the backward pass on a GPU. OpenRLHF alone takes 16 bytes per logit without flash-attn's cross
-entropy. With `hook/fixes/log_probs.py` it takes 6, or 10 at a temperature other than 1; 12 at any temperature where
-`actor.entropy_coef` is not 0 (measured by torch's profiler, `tests/hook/test_log_probs.py`). The peak is that of the
-backward phase. For one GPU it is in the last table.
-"""
 # The phases of a step where all models share one GPU.
 PHASES = [phase.value for phase in Phase if phase is not Phase.REFERENCE]
 MEMORY = """
@@ -265,21 +239,16 @@ rollout that it draws at once. `restrain show PRESET --memory --gpu-memory 24` p
 
 
 def one_gpu_page() -> str:
-    """Hours of presets for GPUs, and memory of those for one: what `restrain show PRESET --memory` prints."""
+    """The page on one GPU: what people wrote, then hours of presets for GPUs, and memory of those for one."""
+    written = (Path(__file__).parent / ONE_GPU).read_text(encoding="utf-8").partition(MADE)[0]
     names = [name for name in preset_names() if name.startswith("one_gpu/")]
     hours = "".join(hours_row(name, speed) for name, speed in SPEEDS.items())
     return "\n".join(
         (
-            "# Hours of presets, and memory on one GPU\n\nGenerated from the presets. "
-            "[How to read it](../operations/one_gpu.md).",
-            f"**Estimates: nothing on this page was measured.**\n\n## Hours\n{HOURS}",
+            f"{written}{MADE}",
             "| preset | card | steps | seconds a step, padded: generation + passes | hours | packed |\n"
-            "|---|---|---|---|--:|--:|",
-            hours,
-            f"## Logits, before and after\n{LOGITS}",
-            "| preset | logits | before | after | peak before | peak after |\n|---|---|--:|--:|--:|--:|",
-            "".join(logits_row(name) for name in SPEEDS if name not in names),
-            f"## Memory on one GPU\n{MEMORY}",
+            f"|---|---|---|---|--:|--:|\n{hours}",
+            f"## Memory of the presets\n{MEMORY}",
             f"| preset | {' | '.join(PHASES)} | left | host | checkpoint | tokens |\n|---|{'--:|' * (len(PHASES) + 4)}",
             "".join(memory_row(name) for name in names),
         )
@@ -292,7 +261,7 @@ def hours_file() -> str:
 
 
 def hours_row(name: str, speed: Speed) -> str:
-    """The arithmetic that HOURS describes."""
+    """The arithmetic that the page describes."""
     flags = preset_flags(name)
     layout, steps = GpuLayout.of(flags), rollout_batches(speed.prompts, flags)
     rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
@@ -320,17 +289,6 @@ def hours_row(name: str, speed: Speed) -> str:
 def padding(flags: Mapping[str, Any], rollouts: int) -> float:
     """Tokens that are computed for each that is there, in a padded micro-batch of so many rollouts."""
     return min(sum(1 / place for place in range(1, rollouts + 1)), flags["data.max_len"] / TOKENS)
-
-
-def logits_row(name: str) -> str:
-    """Bytes of the logits in the backward pass by OpenRLHF alone and here, and the phase's peak with them."""
-    flags = preset_flags(name)
-    found = estimate(flags, shape_of(flags["actor.model_name_or_path"]))
-    (after,) = (line.bytes for line in found.lines if line.name.startswith("logits, backward"))
-    each = bytes_of_a_logit(flags)
-    before, peak = after // each * HOSTS_BACKWARD, found.peak_bytes[Phase.BACKWARD]
-    sizes = " | ".join(f"{size / GIB:.1f}" for size in (before, after, peak - after + before, peak))
-    return f"| `{name}` | {after // each:,} | {sizes} |\n"
 
 
 def memory_row(name: str) -> str:

@@ -116,7 +116,7 @@ def presets(
     """List the presets, with the GPUs and hours that each needs. A preset's name can stand for CONFIG in every command.
 
     Hours are estimates, for an RTX 4090 (presets of 24 GB), an H200 (of 141 GB) or A100s (all others). None was
-    measured; docs/reference/one_gpu.md has what they assume.
+    measured; docs/operations/one_gpu.md has what they assume.
     """
     from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import flags_of  # noqa: PLC0415

@@ -20,6 +20,11 @@ def fenced(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
+def section(page: str, heading: str) -> str:
+    """What stands below a heading of the second level, up to the next."""
+    return re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)[1]
+
+
 def files_of(page: str) -> Iterator[tuple[str, str]]:
     """What a page asks its reader to save, by name."""
     for saved in YAML.finditer(page):

@@ -47,7 +47,7 @@ FOLDERS = {
     "start": ("demo",),
     "journeys": ("train", "adapt", "integration", "other_trainers", "evaluation", "rollouts"),
     "operations": ("running", "one_gpu", "gpu_check", "reward_service", "slurm", "kubernetes"),
-    "concepts": ("premise", "kinds", "kinds/meaning"),
+    "concepts": ("premise", "kinds"),
 }
 PAGES = [f"docs/{folder}/{name}.md" for folder, names in FOLDERS.items() for name in names]
 PAGES += ["docs/operations/upgrading_openrlhf.md", "README.md", "CONTRIBUTING.md"]

@@ -140,6 +140,18 @@ def defined(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
             yield from (prefix + target.id for target in node.targets if isinstance(target, ast.Name))
 
 
+def test_the_tree_of_the_architecture_page_is_the_tree():
+    page = (DOCS / "concepts" / "architecture.md").read_text(encoding="utf-8")
+    rows = page.partition("| folder | owns |")[2].partition("\n\n")[0].splitlines()[2:]
+    named = {name for row in rows for name in re.findall(r"`([a-z_0-9]+)/`", row)}
+    depths = [
+        {path.name for path in (ROOT / "restrain_openrlhf").glob(depth) if path.is_dir()}
+        for depth in ("*", "*/*", "*/*/*")
+    ]
+    first, second, third = (names - {"__pycache__", "repository"} for names in depths)
+    assert {"test_time"} | first | second <= named <= {"test_time"} | first | second | third
+
+
 def test_the_modules_of_the_python_api_are_there():
     named = re.findall(r"^::: ([\w.]+)$", (DOCS / "reference" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
     places = [ROOT / name.replace(".", "/") for name in named]

@@ -23,6 +23,7 @@ from restrain_openrlhf.answers.kinds.code.task import read_task
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.machine.sandbox.pool import run_all
 from tests.conftest import ROOT
+from tests.docs.printed import section
 
 # The kernel's filter alone: bubblewrap need not be installed for these, and programs are harmless.
 KIND = Code(sandbox="container")
@@ -137,7 +138,7 @@ def test_programs_that_return_functions_have_no_vote():
     assert KIND.classes([f"def f(x):\n    return lambda: {value}" for value in (1, 2)], row) == [None, None]
 
 
-PAGE = (ROOT / "docs" / "concepts" / "kinds" / "code.md").read_text(encoding="utf-8")
+PAGE = section((ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8"), "code")
 
 
 def pages_rows():

@@ -27,7 +27,7 @@ from restrain_openrlhf.answers.kinds.judge.kind import Judge
 from restrain_openrlhf.errors import ConfigError, DataError, GraderError
 from tests.command_line import refused, restrain
 from tests.conftest import ROOT
-from tests.docs.printed import fenced
+from tests.docs.printed import fenced, section
 
 ROW = {"problem": "What is the capital?", "rubric": "letters do not matter", "gold": "secret"}
 HERE = __name__
@@ -155,7 +155,7 @@ def test_a_service_is_asked_once_with_sorted_different_answers_and_the_columns_t
 
 
 def test_the_protocol_is_that_of_the_page(service):
-    page = (ROOT / "docs" / "concepts" / "kinds" / "meaning.md").read_text(encoding="utf-8")
+    page = section((ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8"), "judge")
     group, classes, pairs, equal = map(json.loads, fenced(page, "json"))
     for asks, question, reply in (("group", group, classes), ("pairs", pairs, equal)):
         service.replies.append((200, {}, json.dumps(reply)))

@@ -1,4 +1,4 @@
-"""The tables of docs/concepts/kinds/short_answers.md are true; each kind is total and quick on any text."""
+"""The tables of docs/concepts/kinds.md are true; each kind is total and quick on any text."""
 
 import json
 import re
@@ -13,9 +13,9 @@ from restrain_openrlhf.answers.kind import KINDS, parse_kind
 from restrain_openrlhf.commands import main as restrain
 from tests.answers.kinds.shapes import STRANGE, slowest
 from tests.conftest import ROOT
+from tests.docs.printed import section
 
-CHOICE_OF_A_KIND = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
-PAGE = (ROOT / "docs" / "concepts" / "kinds" / "short_answers.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
 NAMES = ("choice", "text", "number", "json")
 ROWS = {
     "choice": {"problem": "Capital of France?", "options": ["London", "Paris", "A dog", "None of the above"]},
@@ -26,15 +26,10 @@ ROWS = {
 CELL = r"`((?:[^`]|(?<=\S)`(?=\S))+)`"
 
 
-def section_of(name):
-    (section,) = re.findall(rf"^## {name}$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    return section
-
-
 def tables(name, columns):
     """The rows below each head of these columns in a kind's section."""
     head = re.escape(f"| {' | '.join(columns)} |")
-    bodies = re.findall(rf"^{head}\n\|[-|]+\|\n((?:\|.*\|\n)+)", section_of(name), re.MULTILINE)
+    bodies = re.findall(rf"^{head}\n\|[-|]+\|\n((?:\|.*\|\n)+)", section(PAGE, name), re.MULTILINE)
     return [re.split(r" \| ", line[2:-2]) for body in bodies for line in body.splitlines()]
 
 
@@ -89,7 +84,7 @@ def test_every_setting_says_what_it_means_and_every_column_is_on_the_page(name):
     assert [key for key, field in kind.model_fields.items() if key != "name" and not field.description] == []
     assert kind.__doc__
     assert parse_kind({"name": name}).instruction_for({})
-    assert [column for column in kind.columns if f"`{column}`" not in section_of(name)] == []
+    assert [column for column in kind.columns if f"`{column}`" not in section(PAGE, name)] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -131,5 +126,5 @@ def test_the_page_names_the_commands_that_take_a_kind():
         for name, command in typer.main.get_command(app).commands.items()
         if any("--answers" in option.opts for option in command.params)
     }
-    (named,) = re.findall(r"the commands that read answers \((.*?)\)", CHOICE_OF_A_KIND)
+    (named,) = re.findall(r"the commands that read answers \((.*?)\)", PAGE)
     assert set(re.findall(r"`(.*?)`", named)) == found

@@ -241,7 +241,7 @@ def test_now_stands_still():
     assert class_of_pair("SELECT date('2024-03-01', '-1 day')", "SELECT '2024-02-29'")
 
 
-PAGE = (ROOT / "docs" / "concepts" / "kinds" / "sql.md").read_text(encoding="utf-8")
+PAGE = printed.section((ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8"), "sql")
 EXAMPLES = re.findall(r"^\| `(SELECT[^`]*)` \| `(SELECT[^`]*)` \| (yes|no) \|", PAGE, re.MULTILINE)
 
 

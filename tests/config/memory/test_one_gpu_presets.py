@@ -53,7 +53,9 @@ def test_the_page_has_what_the_command_prints(name, reference_pages, monkeypatch
     printed = restrain("show", name, "--memory", "--gpu-memory", size_of(name)).stdout
     (sums,) = re.findall(r"^\| \*\*sum\*\* .*$", printed, re.M)
     (row,) = re.findall(
-        rf"^\| `{name}` \| ([\d.]+(?: \| [\d.,]+)+) \|$", reference_pages.one_gpu_page().split("## Memory")[1], re.M
+        rf"^\| `{name}` \| ([\d.]+(?: \| [\d.,]+)+) \|$",
+        reference_pages.one_gpu_page().split("## Memory of the presets")[1],
+        re.M,
     )
     *phases, left, _, checkpoint, tokens = row.split(" | ")
     assert phases == re.findall(r"\*\*([\d.]+)\*\*", sums)
