@@ -22,7 +22,7 @@ from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
 )
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK  # noqa: E402
-from restrain_openrlhf.machine.patching import (  # noqa: E402  # noqa: E402
+from restrain_openrlhf.machine.patching import (  # noqa: E402
     ORIGINAL,
     HostAttributes,
     HostMethod,

@@ -35,11 +35,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Train a small model without labels on the full stack, and report held-out accuracy. Needs no GPU."""
-    from restrain_openrlhf.commands.demo.run import (  # noqa: PLC0415
-        Demo,
-        run_demo,
-        sentence,
-    )
+    from restrain_openrlhf.commands.demo.run import Demo, run_demo, sentence  # noqa: PLC0415
     from restrain_openrlhf.data.demo_tasks.tasks import task_named  # noqa: PLC0415
     from restrain_openrlhf.hook.launch.progress import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick
 

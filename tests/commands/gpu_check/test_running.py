@@ -16,7 +16,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.commands.gpu_check import command, gradient, outcome, stack  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.command import CHECKS, choose, run_check  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.outcome import judged, kill_when, run_module, skipped  # noqa: E402  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.outcome import judged, kill_when, run_module, skipped  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.small_run import ADAPTER, SmallRun, on_one_gpu, shared_run  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.stack import check_doctor  # noqa: E402
 from restrain_openrlhf.config.command_line import find_config, parse_overrides  # noqa: E402
