@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.commands.gpu_check.outcome import RESTRAIN, kill_when
+from restrain_openrlhf.commands.gpu_check import RESTRAIN, kill_when
 from restrain_openrlhf.commands.gpu_check.small_run import KILLED_AFTER, SmallRun, shared_run
 from restrain_openrlhf.machine.processes import POLL_SECONDS, ending_with_us, start_module
 from restrain_openrlhf.records.metrics import StepRow, read_steps

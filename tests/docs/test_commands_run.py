@@ -165,7 +165,7 @@ def ours(script: Callable[[], None]) -> Callable[[Sequence[str]], Done]:
         if words[0] == "demo":
             # Another demo than the finished one, which the page's other commands look at.
             words = [*words, "--out", f"demo-{len(list(Path.cwd().glob('demo-*')))}"]
-        if tuple(words[:2]) in {("k8s", "render"), ("k8s", "platform")}:
+        if tuple(words[:2]) == ("k8s", "render"):
             # Installed with -e, the package has the clone's own tree. Where a page renders twice, it is an alternative.
             shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
             words = [*words, "--manifests", "k8s"]

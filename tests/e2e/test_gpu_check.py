@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.t
 ON_A_GPU_ONLY = {
     "gradient: bf16, packed, flash_attention_2",
     "gradient: bf16, packed, dynamic, flash_attention_2",
-    "vLLM: sleep and wake",
     "peak memory",
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.commands.gpu_check.outcome import run_module
+from restrain_openrlhf.commands.gpu_check import run_module
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine import processes
 from restrain_openrlhf.machine.processes import Command, run_command, run_together

@@ -1,1 +1,99 @@
-"""`restrain gpu-check`: what a long run relies on, tried for minutes on the device that is there."""
+"""`restrain gpu-check`: here, what all checks share: measurements in processes of their own, and their outcomes."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from restrain_openrlhf.machine.processes import POLL_SECONDS, ending_with_us, printed_in, start_module, stopped
+
+# A run gives its own processes 30 seconds to end; this must be longer.
+PATIENCE_SECONDS = 60
+# A measurement takes a minute or two, or more if kernels are compiled the first time.
+LIMIT_SECONDS = 900.0
+RESTRAIN = "restrain_openrlhf.commands.main"
+TEST_TIME = "test_time.cli"
+
+
+def measured(module: str, words: Sequence[object], log: Path) -> list[dict[str, Any]]:
+    """Run a module, and return the JSON objects that it prints, one per line, among what libraries print.
+
+    Raises RunError; see `run_module`.
+    """
+    run_module(module, words, log)
+    return [json.loads(line) for line in printed_in(log) if line.startswith('{"') and line.endswith("}")]
+
+
+def run_module(module: str, words: Sequence[object], log: Path) -> None:
+    """Run `python -m MODULE WORDS...`, with its output appended to `log`. It ends when this process ends.
+
+    Raises RunError with the log's last lines where it fails or takes longer than the limit.
+    """
+    if status := _run(module, words, log):
+        raise stopped(f"`python -m {module}` stopped with status {status}", log)
+
+
+def kill_when(happened: Callable[[], bool], module: str, words: Sequence[object], log: Path) -> None:
+    """Run a module, and kill it with all its children once `happened`. Raises RunError if it ends before that."""
+    if _run(module, words, log, happened) is not None:
+        raise stopped(f"`python -m {module}` ended before it could be killed", log)
+
+
+def _run(module: str, words: Sequence[object], log: Path, is_killed: Callable[[], bool] = lambda: False) -> int | None:
+    """Run a module. Returns its exit status, or None if it was killed."""
+    latest = time.monotonic() + LIMIT_SECONDS
+    with ending_with_us(PATIENCE_SECONDS) as running:
+        process = start_module(module, words, log)
+        running.append(process)
+        while process.poll() is None:
+            if is_killed():
+                kill_tree(process.pid)
+                process.wait()
+                return None
+            if time.monotonic() > latest:
+                minutes = f"{LIMIT_SECONDS / 60:.0f} minutes"
+                raise stopped(f"`python -m {module}` was still running after {minutes}, and was ended", log)
+            time.sleep(POLL_SECONDS)
+        return process.returncode
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and all its descendants, as when a machine goes down, and wait until they are gone."""
+    import psutil  # noqa: PLC0415 - the training stack has it
+
+    top = psutil.Process(pid)
+    below = top.children(recursive=True)
+    for process in (top, *below):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(below, timeout=PATIENCE_SECONDS)
+
+
+Verdict = Literal["pass", "fail", "skipped"]
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """One line of a check; `found` says what was measured, why it failed, or why it was not tried."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+def judged(name: str, holds: bool, found: str, **numbers: float) -> CheckOutcome:
+    """Passed where it holds or is only reported, else failed. After a failure, a long run should not be started."""
+    return CheckOutcome(name, "pass" if holds else "fail", found, numbers)
+
+
+def failed(name: str, found: str, **numbers: float) -> CheckOutcome:
+    return judged(name, False, found, **numbers)
+
+
+def skipped(name: str, because: str) -> CheckOutcome:
+    """The outcome of what could not be tried here."""
+    return CheckOutcome(name, "skipped", because)

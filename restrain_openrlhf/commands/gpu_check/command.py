@@ -1,24 +1,27 @@
 """`restrain gpu-check`: tries for some minutes, one check after the other, what a run of many days relies on."""
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
 
-from restrain_openrlhf.commands.gpu_check.engine import check_sampling
+from restrain_openrlhf.commands.gpu_check import CheckOutcome, Verdict, failed
 from restrain_openrlhf.commands.gpu_check.gradient import check_gradient
 from restrain_openrlhf.commands.gpu_check.memory import check_memory
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, CheckResult, failed, table, write_json
 from restrain_openrlhf.commands.gpu_check.small_run import check_adaptation, check_training
-from restrain_openrlhf.commands.gpu_check.stack import check_doctor, check_kernels
 from restrain_openrlhf.commands.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError, RestrainError, did_you_mean
 
 # Of the command's own folder, new or empty, and the configuration of the run that is to be started afterwards, if any.
@@ -26,14 +29,28 @@ Check = Callable[[Path, RunConfig | None], list[CheckOutcome]]
 
 # By the names that `--only` takes, in the order in which they run.
 CHECKS: Mapping[str, Check] = {
-    "doctor": check_doctor,
-    "kernels": check_kernels,
     "gradient": check_gradient,
-    "sampling": check_sampling,
     "training": check_training,
     "memory": check_memory,
     "adapt": check_adaptation,
 }
+
+
+COLOURS: Mapping[Verdict, str] = {"pass": "green", "fail": "red", "skipped": "yellow"}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The outcomes of a check, and how long it took."""
+
+    check: str
+    outcomes: tuple[CheckOutcome, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether no outcome has failed."""
+        return all(outcome.verdict != "fail" for outcome in self.outcomes)
 
 
 def choose(only: Sequence[str]) -> list[str]:
@@ -102,8 +119,8 @@ def gpu_check(
         with console.status(name):
             results.append(run_check(name, folder, run))
         console.print(f"{name}: {'ok' if results[-1].ok else 'failed'} ({results[-1].seconds:.0f} s)", soft_wrap=True)
-        path = write_json(results, folder, detect().name)
-    Console().print(table(results))
+        path = _write_json(results, folder, detect().name)
+    Console().print(_table(results))
     console.print(f"numbers and logs: {path}", soft_wrap=True)
     if not all(result.ok for result in results):
         raise typer.Exit(1)
@@ -133,3 +150,22 @@ def _new_folder(out: Path | None) -> Path:
         raise ConfigError(f"{folder} exists and is not an empty folder. Name a new one with --out.")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _table(results: Sequence[CheckResult]) -> Table:
+    """A table with a row for each outcome. The first row of a check has its time."""
+    made = Table("check", "", Column("found", overflow="fold"), "seconds")
+    for result in results:
+        for number, outcome in enumerate(result.outcomes):
+            verdict = f"[{COLOURS[outcome.verdict]}]{outcome.verdict}[/]"
+            seconds = "" if number else f"{result.seconds:.0f}"
+            made.add_row(escape(outcome.name), verdict, escape(outcome.found), seconds)
+    return made
+
+
+def _write_json(results: Sequence[CheckResult], folder: Path, device: str) -> Path:
+    """Write all results. This is done after every check, so that an interrupted command leaves its results."""
+    path = folder / "gpu-check.json"
+    document = {"device": device, "ok": all(result.ok for result in results), "checks": [asdict(r) for r in results]}
+    write_whole(path, json.dumps(document, indent=2) + "\n")
+    return path

@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.commands.gpu_check import host_step
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged, measured, skipped
+from restrain_openrlhf.commands.gpu_check import CheckOutcome, failed, host_step, judged, measured, skipped
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import Flags, to_arguments
 from restrain_openrlhf.config.this_machine import HostRun

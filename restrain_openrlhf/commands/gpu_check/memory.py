@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from restrain_openrlhf.commands.gpu_check import host_step
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, measured, skipped
+from restrain_openrlhf.commands.gpu_check import CheckOutcome, host_step, judged, measured, skipped
 from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
@@ -22,8 +21,6 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
 LAYERS = (2, 4)
-# The file with a container's limit, or the word `max` (cgroup v2).
-CONTAINERS = Path("/sys/fs/cgroup/memory.max")
 # The measured layout: the policy and its states alone on one GPU.
 POLICY_ALONE: Mapping[str, object] = {
     "actor.num_nodes": 1,
@@ -78,7 +75,7 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
     logs = {layers: out / "memory" / f"layers-{layers}.log" for layers in LAYERS}
     few, more = (TrainingStep(**measured(__name__, [layers, *words], log)[0]) for layers, log in logs.items())
     whole = extrapolate(few, more)
-    return [report_peak(whole), check_estimate(whole, config), check_host_memory(config, memory_here())]
+    return [report_peak(whole), check_estimate(whole, config)]
 
 
 def report_peak(whole: TrainingStep) -> CheckOutcome:
@@ -115,28 +112,6 @@ def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int 
     )
     fits = gpu_bytes is None or needed <= gpu_bytes
     return judged("memory estimate", fits, found, ratio=ratio, needed_gib=needed / GIB)
-
-
-def check_host_memory(config: RunConfig, here: int) -> CheckOutcome:
-    """Failed where a node of CONFIG's layout needs more main memory, by estimate, than this machine has."""
-    name, flags = "host memory", HostRun.of(config).flags
-    try:
-        lines = estimate(flags, shape_of(str(flags["actor.model_name_or_path"]))).host
-    except NoEstimateError as error:
-        return skipped(name, f"`restrain show --memory` has none: {error}")
-    needed = sum(line.bytes for line in lines)
-    what = ", ".join(f"{line.name} {line.bytes / GIB:.1f}" for line in lines)
-    found = f"{needed / GIB:.1f} GiB are estimated beside the processes' own{f' ({what})' if what else ''}, "
-    return judged(name, needed <= here, f"{found}of this machine's {here / GIB:.1f}", needed_gib=needed / GIB)
-
-
-def memory_here() -> int:
-    """The bytes of main memory of this machine or container."""
-    import psutil  # noqa: PLC0415 - the training stack has it
-
-    whole: int = psutil.virtual_memory().total
-    limit = CONTAINERS.read_text(encoding="ascii").strip() if CONTAINERS.exists() else ""
-    return min(int(limit), whole) if limit.isdigit() else whole
 
 
 def measure(words: Sequence[str], layers: int) -> TrainingStep:

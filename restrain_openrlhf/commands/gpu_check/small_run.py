@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.commands.gpu_check.outcome import (
+from restrain_openrlhf.commands.gpu_check import (
     RESTRAIN,
     TEST_TIME,
     CheckOutcome,

@@ -3,7 +3,7 @@
 import difflib
 import re
 import shlex
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,8 +11,7 @@ from typing import Any, Self
 
 import yaml
 
-from restrain_openrlhf.commands.integrate.shell import Word
-from restrain_openrlhf.commands.integrate.written import HOOKED_MODULE, Written
+from restrain_openrlhf.commands.integrate.script import HOOKED_MODULE, Word, Written
 from restrain_openrlhf.config.checks import CHECKS
 from restrain_openrlhf.config.checks.remedies import Refusal, refusals
 from restrain_openrlhf.config.host_flags import agent_path, host_parser, is_agent, parse
@@ -25,21 +24,6 @@ AGENT_PATH = "$(restrain agent-path)"
 # Words that only the running shell can evaluate.
 _UNKNOWN = re.compile(r"\$|`")
 _OLD_NAMES = Path(__file__).with_name("old_names.yaml")
-
-
-class _Read(dict[str, Any]):
-    """The values of flags, and the names of those that a check read.
-
-    A copy, `{**flags}`, with which checks fill in their messages, is not counted.
-    """
-
-    def __init__(self, flags: Mapping[str, Any]) -> None:
-        super().__init__(flags)
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.names.add(name)
-        return super().__getitem__(name)
 
 
 @dataclass(frozen=True)
@@ -58,6 +42,11 @@ class Given:
     def words(self) -> list[str]:
         """The words for argparse."""
         return [f"--{self.name}", *(str(agent_path()) if value == AGENT_PATH else value for value in self.values)]
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether only the running shell knows a value."""
+        return any(_UNKNOWN.search(word) for word in self.words)
 
 
 @dataclass(frozen=True)
@@ -94,71 +83,78 @@ class CommandReview:
 
         Never raises an error: a flag that cannot be read is listed as refused.
         """
-        given, refused, stray = _flags(written.flags)
-        unchecked = [*stray]
-        taken, unknown = list[Given](), dict[str, str]()
-        for flag in (each for each in given if each.name != CONFIG_FLAG):
-            problem = _problem(flag)
-            if problem is not None:
-                refused.append(RefusedFlag(problem, None))
-                continue
-            if not (is_unknown := any(_UNKNOWN.search(word) for word in flag.words)) or _is_text(flag.name):
-                taken.append(flag)
-                unknown.pop(flag.name, None)
-            if is_unknown:
-                unchecked.append(" ".join(flag.words))
-                unknown[flag.name] = " ".join(flag.values)
-        flags = vars(parse([word for flag in taken for word in flag.words]))
-        is_certain = _Certainty(unknown, {flag.name for flag in given}, bool(stray), flags, config)
-        found = list(filter(is_certain, refusals(CHECKS, config, flags, build(config.method))))
+        given, stray = _flags(written.flags)
+        hosts = [flag for flag in given if flag.name != CONFIG_FLAG]
+        problems = {flag: problem for flag in hosts if (problem := _problem(flag))}
+        read = [flag for flag in hosts if flag not in problems]
+        last = {flag.name: flag for flag in read}
+        unknown = {name: " ".join(flag.values) for name, flag in last.items() if flag.is_unknown}
+        flags = vars(parse([word for flag in read if _can_be_checked(flag) for word in flag.words]))
+        doubtful = {name for name in unknown if not _is_text(name)}
+        more_flags = any(map(_UNKNOWN.search, stray))
+        found = [
+            each
+            for each in refusals(CHECKS, config, flags, build(config.method))
+            if _is_certain(each, flags, config, doubtful, {flag.name for flag in given}, more_flags)
+        ]
         change = {name: value for each in found for name, value in each.change.items()}
+        refused = [*_belonging_to_none(stray), *(RefusedFlag(problem, None) for problem in problems.values())]
         refused += [RefusedFlag(each.reason, _in_words(each.change)) for each in found]
+        unchecked = [*filter(_UNKNOWN.search, stray), *(" ".join(flag.words) for flag in read if flag.is_unknown)]
         values = {**flags, **change}
         return cls(tuple(refused), tuple(unchecked), unknown, values, change, tuple(given), config_named(written))
 
     def changed(self, written: Written, config_path: str) -> str:
         """The command's text with our program, our flag, and all changes."""
         added = [f"--{CONFIG_FLAG} {config_path}"] if self.config is None else []
-        edits: list[tuple[int, int, str]] = []
+        edits: set[tuple[int, int, str]] = set()
         for name, value in self.change.items():
             own = [flag for flag in self.given if flag.name == name]
             words = _words(name, value)
-            kept = own[0].places[0] if own and words else None
-            edits += [
-                (_before(written, each), each.end, "") for flag in own for each in flag.places if each is not kept
-            ]
-            if kept is not None:
-                edits.append((kept.start, kept.end, words))
-            elif words:
-                added.append(words)
+            edits |= set(_replaced(written, own, words))
+            added += [words] if words and not own else []
         for flag in (each for each in self.renamed if each.name not in self.change):
-            place, equals = flag.places[0], len(flag.written) + len("--")
-            edits.append((place.start, place.start + equals, f"--{flag.name}"))
+            start = flag.places[0].start
+            edits.add((start, start + len(f"--{flag.written}"), f"--{flag.name}"))
         program, gap = written.program, _gap(written)
-        edits.append((program.start, program.end, "".join([HOOKED_MODULE, *(f"{gap}{words}" for words in added)])))
+        edits.add((program.start, program.end, "".join([HOOKED_MODULE, *(f"{gap}{words}" for words in added)])))
         text = written.text
-        for start, end, new in sorted(set(edits), reverse=True):
+        for start, end, new in sorted(edits, reverse=True):
             text = text[:start] + new + text[end:]
         return text
 
 
-@dataclass(frozen=True)
-class _Certainty:
-    """Decides whether a refusal holds for every value that the shell may put into the command."""
+def _is_certain(
+    refusal: Refusal,
+    flags: Mapping[str, Any],
+    config: HookConfig,
+    doubtful: Set[str],
+    given: Set[str],
+    more_flags: bool,
+) -> bool:
+    """Whether a refusal holds for every value that the shell may put into the command.
 
-    unknown: Mapping[str, str]
-    given: Set[str]
-    more_flags: bool
-    flags: Mapping[str, Any]
-    config: HookConfig
+    The check has then read no doubtful value and, if it asks for a flag, no unknown word may be that flag.
+    """
+    read = _Read(flags)
+    refusal.check(read, config, build(config.method))
+    is_missing = not refusal.change and not read.names & given
+    return not read.names & doubtful and not (is_missing and more_flags)
 
-    def __call__(self, refusal: Refusal) -> bool:
-        """Whether the check has read no unknown value, and, if it asks for a flag, no unknown word may be that flag."""
-        flags = _Read(self.flags)
-        refusal.check(flags, self.config, build(self.config.method))
-        doubtful = {name for name in self.unknown if not _is_text(name)}
-        is_missing = not refusal.change and not flags.names & self.given
-        return not flags.names & doubtful and not (is_missing and self.more_flags)
+
+class _Read(dict[str, Any]):
+    """The values of flags, and the names of those that a check read.
+
+    A copy, `{**flags}`, with which checks fill in their messages, is not counted.
+    """
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        super().__init__(flags)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
 
 
 def config_named(written: Written) -> str | None:
@@ -184,9 +180,9 @@ def _last_value(written: Written, name: str) -> str | None:
     return given[-1].values[0] if given else None
 
 
-def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag], list[str]]:
-    """The flags with their values, refusals of words that belong to no flag, and words that only the shell knows."""
-    found, stray, unknown = list[Given](), list[RefusedFlag](), list[str]()
+def _flags(words: Sequence[Word]) -> tuple[list[Given], list[str]]:
+    """The flags with their values, and words that belong to no flag."""
+    found, stray = list[Given](), list[str]()
     for word in words:
         if re.match(r"--\w", word.text):
             name, equals, value = word.text[2:].partition("=")
@@ -194,13 +190,16 @@ def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag], list[
         elif found and _takes_more(found[-1]):
             last = found.pop()
             found.append(replace(last, values=(*last.values, word.text), places=(*last.places, word)))
-        elif _UNKNOWN.search(word.text):
-            unknown.append(word.text)
         else:
-            stray.append(
-                RefusedFlag(f"{word.text!r} belongs to no flag: OpenRLHF's command line would stop at it.", None)
-            )
-    return found, stray, unknown
+            stray.append(word.text)
+    return found, stray
+
+
+def _belonging_to_none(stray: Sequence[str]) -> Iterator[RefusedFlag]:
+    """Words that belong to no flag, and are none that the shell might turn into one."""
+    for word in stray:
+        if not _UNKNOWN.search(word):
+            yield RefusedFlag(f"{word!r} belongs to no flag: OpenRLHF's command line would stop at it.", None)
 
 
 @cache
@@ -225,6 +224,10 @@ def _is_text(name: str) -> bool:
     return takes_one and name != "train.agent_func_path"
 
 
+def _can_be_checked(flag: Given) -> bool:
+    return not flag.is_unknown or _is_text(flag.name)
+
+
 def _takes_more(flag: Given) -> bool:
     action = host_parser()._option_string_actions.get(f"--{flag.name}")
     if action is None:
@@ -239,7 +242,7 @@ def _problem(flag: Given) -> str | None:
         instead = f" {gone}" if (gone := _old_names()["gone"].get(flag.name)) else did_you_mean(flag.name, known)
         return f"--{flag.name} is not a flag of OpenRLHF's train_ppo_ray.{instead}"
     try:
-        parse([] if any(_UNKNOWN.search(word) for word in flag.words) else flag.words)
+        parse([] if flag.is_unknown else flag.words)
     except ConfigError as error:
         return str(error)
     return None
@@ -254,6 +257,13 @@ def _words(name: str, value: Any) -> str:
     if value is None or value is False or value == host_parser().get_default(name):
         return ""
     return f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}"
+
+
+def _replaced(written: Written, flags: Sequence[Given], words: str) -> Iterator[tuple[int, int, str]]:
+    """Edits (start, end, new text) that put `words` in the first flag's place, and remove all else of these flags."""
+    kept = flags[0].places[0] if flags and words else None
+    for place in (each for flag in flags for each in flag.places):
+        yield (place.start, place.end, words) if place is kept else (_before(written, place), place.end, "")
 
 
 def _gap(written: Written) -> str:

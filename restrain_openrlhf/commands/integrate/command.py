@@ -9,8 +9,8 @@ import typer
 
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.commands.integrate.changes import CommandReview, config_named, diff, own_agent
-from restrain_openrlhf.commands.integrate.written import Written
-from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers
+from restrain_openrlhf.commands.integrate.script import Written
+from restrain_openrlhf.commands.options import MethodKeys
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.host_flags import RECORD
@@ -20,30 +20,7 @@ from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.reference.offline_pass import OfflineOptions
 
 NEW_FILE, NEW_REFERENCE = Path("method.yaml"), Path("/shared/ref.jsonl")
-COMPARISON = """\
-                                     hook             agent alone             URL alone
-A+ and A-, clipped apart (eq. 6)     exact            lost: their sum         lost: their sum
-the batch's mean advantage           kept             lost: subtracted        lost: subtracted
-u_x on the advantages (eq. 5)        exact            exact                   exact
-u_x on the KL term                   exact            lost                    lost
-which rollouts are a group           known            known                   by prompt and time
-truncated rollouts                   known            known                   by the text's end
-TTRL's votes, ETTRL's trees          yes              yes                     no
-gold GRPO, SRT's easy prompts        yes              no                      no"""
-OTHER_WAYS = """\
-The agent alone: keep your module; add --train.agent_func_path "$(restrain agent-path)" and
-  --algo.advantage.estimator flash_reinforce, remove --reward.remote_url, and set RESTRAIN_CONFIG={config}
-  on every node.
-The URL alone: keep your module; --reward.remote_url http://HOST:8000/get_reward of `restrain serve`, and
-  --algo.advantage.estimator flash_reinforce."""
-SIGNS_OF_LIFE = """\
-Log:     "RESTRAIN is on: the method {method}" before OpenRLHF starts. A run whose workers are not hooked stops
-         before it trains.
-Metric:  restrain/majority_share_mean with every step, in W&B or TensorBoard where they are on, and in the file that
-         `metrics:` names. The agent alone logs restrain/voters."""
-ROLLBACK = """\
-Run your own command again: nothing in OpenRLHF or your files has changed. Name another --ckpt.path, or remove
---ckpt.load_enable, so that it does not resume from the checkpoints of the run with RESTRAIN."""
+PAGE = "docs/journeys/integration.md"
 
 
 def integrate(
@@ -57,7 +34,6 @@ def integrate(
     ] = None,
     method: Annotated[str | None, typer.Option(help="Name of the method.", show_default="restrain")] = None,
     overrides: MethodKeys = None,
-    answers: AnswersOption = None,
 ) -> None:
     """Show how RESTRAIN is switched on in an existing training command, and what would be refused. Starts nothing.
 
@@ -66,7 +42,7 @@ def integrate(
     if (command is None) == (file is None):
         raise ConfigError("Give either --command with the command, or --file with a file that contains it, not both.")
     written = Written.of_file(file) if file is not None else Written.of_command(command or "")
-    path, ours = _configuration(written, config, method, overrides, answers)
+    path, ours = _configuration(written, config, method, overrides)
     verdict = CommandReview.of(written, ours)
     typer.echo("\n".join(_report(written, verdict, path, ours)))
     lost = None if ours.agent is not None else _lost_agent(own_agent(written), verdict, path)
@@ -92,23 +68,19 @@ def _lost_agent(agent: str | None, verdict: CommandReview, path: Path) -> str | 
 
 
 def _configuration(
-    written: Written, config: Path | None, method: str | None, overrides: list[str] | None, answers: str | None
+    written: Written, config: Path | None, method: str | None, overrides: list[str] | None
 ) -> tuple[Path, HookConfig]:
     """Our configuration: from the file of --config, from the file that the command already names, or a new one."""
     given = parse_overrides(overrides or [], example="kappa=2")
-    if config is not None and (given or answers or method):
-        raise ConfigError(
-            "--config already sets the method. Leave out either --config, or --method, --set and --answers."
-        )
+    if config is not None and (given or method):
+        raise ConfigError("--config already sets the method. Leave out either --config, or --method and --set.")
     named = config_named(written)
     found = config or (Path(named) if named is not None and Path(named).is_file() else None)
     if found is not None:
         return found, load_hook_config(found)
-    rest, kind = split_answers(given, answers)
-    settings = parse_settings({"name": method or "restrain", **rest})
+    settings = parse_settings({"name": method or "restrain", **given})
     reference = NEW_REFERENCE if build(settings).needs_reference else None
-    kinds = {} if kind is None else {"answers": kind}
-    return Path(named or NEW_FILE), HookConfig(method=settings, reference=reference, agent=own_agent(written), **kinds)
+    return Path(named or NEW_FILE), HookConfig(method=settings, reference=reference, agent=own_agent(written))
 
 
 def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConfig) -> Iterator[str]:
@@ -131,12 +103,8 @@ def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConf
     yield _title("Once, before the first run")
     yield "Install the wheel on every node of the Ray cluster (docs/start/install.md#a-wheel)."
     yield from _reference_step(verdict, ours, method)
-    yield _title("What is exact in each way")
-    yield f"{COMPARISON}\n{OTHER_WAYS.format(config=path)}"
-    yield _title("How to see that it is on")
-    yield SIGNS_OF_LIFE.format(method=method.name)
-    yield _title("How to go back")
-    yield ROLLBACK
+    yield _title("More")
+    yield f"Other ways, what each loses, how to see that RESTRAIN is on, and how to go back: {PAGE}"
 
 
 def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) -> Iterator[str]:
@@ -168,13 +136,8 @@ def _file(ours: HookConfig, agent: str | None) -> str:
     """The text of our new file, without settings that are at their defaults."""
     settings = {"name": ours.method.name, **ours.method.model_dump(mode="json", exclude_defaults=True)}
     reference = {} if ours.reference is None else {"reference": str(ours.reference)}
-    kind = (
-        {}
-        if ours.answers == MATHEMATICS
-        else {"answers": {"name": ours.answers.name, **ours.answers.model_dump(mode="json", exclude_defaults=True)}}
-    )
     agents = {} if agent is None else {"agent": agent}
-    return dump_yaml({"method": settings, **reference, **kind, **agents}, sort_keys=False).strip()
+    return dump_yaml({"method": settings, **reference, **agents}, sort_keys=False).strip()
 
 
 def _title(text: str) -> str:

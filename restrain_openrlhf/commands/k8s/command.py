@@ -1,4 +1,4 @@
-"""`restrain k8s`: manifests of one configuration, or shared by experiments, built by Kustomize and checked."""
+"""`restrain k8s render`: the manifests of one configuration, built by Kustomize and checked."""
 
 import os
 import re
@@ -16,9 +16,8 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.k8s import stages
 from restrain_openrlhf.commands.k8s.cluster import Cluster, Overlay, load_overlay
-from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experiment
-from restrain_openrlhf.commands.k8s.patches import patches
-from restrain_openrlhf.commands.k8s.stages import FIRST, Manifest, Stage, write
+from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experiment, patches
+from restrain_openrlhf.commands.k8s.stages import Manifest, Stage, write
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.shipped import KUBERNETES
@@ -31,9 +30,7 @@ OLDEST_KUSTOMIZE = 5
 LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UNSET_HOST = "registry.invalid/"
 # A registry, its port, the parts of the repository in lower case, a tag that counts for nothing, and the digest.
-BY_DIGEST = re.compile(
-    r"(?P<name>(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9._-]+(?:/[a-z0-9._-]+)*)(?::[\w.-]+)?@(?P<digest>sha256:[0-9a-f]{64})"
-)
+BY_DIGEST = re.compile(r"(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9._-]+(?:/[a-z0-9._-]+)*(?::[\w.-]+)?@sha256:[0-9a-f]{64}")
 # The tree marks objects whose image is unset. No image is unset after rendering, so the mark goes.
 UNMARK = {
     "target": {"annotationSelector": "restrain-openrlhf/image-registry=registry.invalid"},
@@ -51,12 +48,12 @@ def manifests_of(
 ) -> Mapping[Stage, list[Manifest]]:
     """The manifests of each step that the experiment needs, in order; with `only`, of those steps and FIRST.
 
-    Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that is not made,
-    or where Kustomize is missing.
+    Raises ConfigError for an image without a digest, a step that the run or the overlay lacks, or where Kustomize is
+    missing.
     """
-    wanted = tuple(dict.fromkeys((*FIRST, *only))) if only else stages.stages_of(experiment)
-    stages.refuse_unread_pass(experiment, wanted)
-    found = stages.by_stage(_tree(overlay, cluster, images, experiment, benchmarks), wanted)
+    wanted = stages.chosen(experiment, only)
+    tree = _tree(experiment, overlay, cluster, images, benchmarks)
+    found = stages.by_stage(cluster.fitted(tree, overlay.nodes), wanted)
     every = [each for objects in found.values() for each in objects]
     cluster.refuse_one_node(every, experiment.layout.nodes)
     _refuse_unset(every)
@@ -66,37 +63,28 @@ def manifests_of(
     }
 
 
-def render_platform(overlay: Overlay, cluster: Cluster) -> Mapping[Stage, list[Manifest]]:
-    """The manifests that all experiments of a namespace share."""
-    return stages.by_stage(_tree(overlay, cluster), FIRST)
-
-
 def _tree(
-    overlay: Overlay,
-    cluster: Cluster,
-    images: Sequence[str] = (),
-    experiment: Experiment | None = None,
-    benchmarks: Sequence[str] = (),
+    experiment: Experiment, overlay: Overlay, cluster: Cluster, images: Sequence[str], benchmarks: Sequence[str]
 ) -> list[Manifest]:
     """All objects of the overlay, patched for this cluster and this experiment."""
-    tree, own = overlay.path.parents[1], patches(experiment, benchmarks) if experiment else []
+    tree = overlay.path.parents[1]
     with tempfile.TemporaryDirectory(prefix="restrain-k8s-") as made:
         folder = Path(made).resolve()
         document = {
             # Kustomize accepts only relative paths of a base.
             "resources": [os.path.relpath(overlay.path, folder)],
             "components": [os.path.relpath(path, folder) for path in cluster.added_components(tree)],
-            "configMapGenerator": _own_configuration(experiment, overlay) if experiment else [],
+            "configMapGenerator": _own_configuration(experiment, overlay),
             # A patch whose target the overlay lacks changes nothing.
             "patches": [
                 {"target": patch["target"], "patch": yaml.safe_dump(patch["operations"], sort_keys=False)}
-                for patch in (*own, *cluster.patches(), UNMARK)
+                for patch in (*patches(experiment, benchmarks), *cluster.patches(), UNMARK)
             ],
             "images": _new_images(images, tree),
         }
-        write_whole(folder / "experiment.yaml", experiment.text if experiment else "")
+        write_whole(folder / "experiment.yaml", experiment.text)
         write_whole(folder / "kustomization.yaml", yaml.safe_dump(document, sort_keys=False))
-        return cluster.fitted(build(folder), overlay.nodes)
+        return build(folder)
 
 
 def _own_configuration(experiment: Experiment, overlay: Overlay) -> list[dict[str, Any]]:
@@ -134,19 +122,14 @@ def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-def configured_images(tree: Path) -> dict[str, str]:
-    """The images of `k8s/components/images` by name, unset values included."""
-    path = tree / "components" / "images" / "kustomization.yaml"
-    entries = yaml.safe_load(path.read_text(encoding="utf-8"))["images"]
-    return {entry["name"]: f"{entry.get('newName', entry['name'])}@{entry.get('digest', '')}" for entry in entries}
-
-
 def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
     """Kustomize's entries for `--image NAME=REGISTRY/NAME@sha256:...`, by the names that the tree has given the images.
 
-    Raises ConfigError for another form, and for a name that no manifest has.
+    Raises ConfigError for another form, for a name that no manifest has, and for one that is given twice.
     """
-    configured, new = configured_images(tree), list[dict[str, str]]()
+    configured = yaml.safe_load((tree / "components" / "images" / "kustomization.yaml").read_text(encoding="utf-8"))
+    names = {entry["name"]: entry.get("newName", entry["name"]) for entry in configured["images"]}
+    new = dict[str, dict[str, str]]()
     for word in words:
         name, _, reference = word.partition("=")
         if not BY_DIGEST.fullmatch(reference):
@@ -154,14 +137,13 @@ def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
                 f"--image {word!r}: give NAME=REGISTRY/REPOSITORY@sha256:<64 hex digits>, in lower case and without "
                 "https://; a tag alone is not enough."
             )
-        if name not in configured:
-            raise ConfigError(f"--image {name}=...: no manifest has it. The images are {', '.join(configured)}.")
+        if name not in names:
+            raise ConfigError(f"--image {name}=...: no manifest has it. The images are {', '.join(names)}.")
+        if name in new:
+            raise ConfigError(f"--image {name} is given twice. Give it once.")
         repository, _, digest = reference.partition("@")
-        entry = {"name": configured[name].partition("@")[0], "newName": repository, "digest": digest}
-        if any(each["name"] == entry["name"] and each != entry for each in new):
-            raise ConfigError(f"--image {name} is given twice, with different images. Give it once.")
-        new.append(entry)
-    return new
+        new[name] = {"name": names[name], "newName": repository, "digest": digest}
+    return list(new.values())
 
 
 def _refuse_unset(manifests: Iterable[Manifest]) -> None:
@@ -179,28 +161,20 @@ def _refuse_unset(manifests: Iterable[Manifest]) -> None:
 step_option = partial(typer.Option, rich_help_panel="What is run")
 k8s = typer.Typer(name="k8s", help="Write Kubernetes manifests.", no_args_is_help=True)
 
-ClusterFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--cluster",
-        metavar="FILE",
-        help="What the cluster has, for all experiments. Options under 'The cluster' override it.",
-    ),
-]
-Tree = Annotated[
-    Path, typer.Option(help="Kustomize tree: a copy of the repository's k8s/.", show_default="the package's")
-]
-Out = Annotated[Path, to_folder("New folder for `run.sh` and one file per step.", metavar="DIR")]
-on_a_cluster = with_options(Cluster, rich_help_panel="The cluster", show_default=False)
-
 
 @k8s.command()
-@on_a_cluster
+@with_options(Cluster, rich_help_panel="The cluster", show_default=False)
 def render(
     config: ConfigFile,
-    out: Out,
+    out: Annotated[Path, to_folder("New folder for `run.sh` and one file per step.", metavar="DIR")],
     options: Cluster,
-    cluster: ClusterFile = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What the cluster has, for all experiments. Options under 'The cluster' override it.",
+        ),
+    ] = None,
     overrides: Overrides = None,
     image: Annotated[
         list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="Image by digest. Repeatable.")
@@ -215,7 +189,9 @@ def render(
     benchmarks: Annotated[
         str | None, step_option(help="Benchmarks to evaluate, comma-separated.", show_default="the paper's")
     ] = None,
-    manifests: Tree = KUBERNETES,
+    manifests: Annotated[
+        Path, typer.Option(help="Kustomize tree: a copy of the repository's k8s/.", show_default="the package's")
+    ] = KUBERNETES,
 ) -> None:
     """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
     chosen = options.over(cluster)
@@ -224,20 +200,8 @@ def render(
     experiment = load_experiment(config, overridden, overlay.nodes, shards or overlay.nodes.gpus_per_node)
     names = PAPER_BENCHMARKS if benchmarks is None else _known_benchmarks(benchmarks)
     write(manifests_of(experiment, overlay, chosen, image or (), names, only or ()), out)
-    _tell(f"Apply the steps in order and wait for each (can be repeated at any time): {out / 'run.sh'}")
-
-
-@k8s.command()
-@on_a_cluster
-def platform(out: Out, options: Cluster, cluster: ClusterFile = None, manifests: Tree = KUBERNETES) -> None:
-    """Write what all experiments of a namespace share, without an experiment."""
-    chosen = options.over(cluster)
-    write(render_platform(load_overlay(chosen, manifests), chosen), out)
-    _tell(f"The cluster's administrator applies {out / '01-admin.yaml'}; then {out / 'run.sh'} applies the rest.")
-
-
-def _tell(text: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(text)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    console.print(f"Apply the steps in order and wait for each (can be repeated at any time): {out / 'run.sh'}")
 
 
 def _known_benchmarks(benchmarks: str) -> tuple[str, ...]:

@@ -1,9 +1,13 @@
-"""One configuration as the cluster runs it: its name, its layout, its paths on the volumes, and its offline pass."""
+"""One configuration as the cluster runs it, and the JSON6902 patches that turn an overlay's jobs into those of it.
+
+A strategic merge would drop a RayJob's pod templates, because its worker groups are a plain list to Kustomize.
+"""
 
 import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -13,6 +17,8 @@ from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.nodes import LONGEST_PREFIX, Layout, NodeShape, flags_on_nodes, plan, run_name
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.data.benchmarks import BENCHMARKS
+from restrain_openrlhf.data.sources import TRAINING_SETS
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.folder import adapts_at_test_time
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, own_options
@@ -22,6 +28,21 @@ WORK = PurePosixPath("/mnt/work")
 PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")
 # Options that change where and how fast a pass is drawn, but not what is drawn.
 NOT_DRAWN = {"out", "shard", "tensor_parallel_size", *EngineLimits.model_fields}
+Change = tuple[str, object]
+Patch = dict[str, Any]
+WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
+ARGS = "/spec/template/spec/containers/0/args"
+PASS = "restrain-pass"
+QUEUE = "kueue.x-k8s.io/queue-name"
+SHARD = "$(JOB_COMPLETION_INDEX)"
+SECONDS_A_DAY = 86_400
+# The deadline is set on the pod, whose clock starts on its node; a Job's own clock would run while its pods wait. The
+# two deadlines of a RayJob are equal, so that waiting uses up no retry.
+POD_CLOCK = "/spec/template/spec/activeDeadlineSeconds"
+RAY_CLOCKS = ("/spec/activeDeadlineSeconds", "/spec/preRunningDeadlineSeconds")
+CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
+BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
+PROMPT_FILE = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
 
 
 @dataclass(frozen=True)
@@ -183,3 +204,133 @@ def on_volume(path: Path) -> str:
     if not inside.is_relative_to(here):
         raise ConfigError(f"{path}: is outside the working folder. Give its path on the cluster, such as {WORK}/data.")
     return str(WORK / inside.relative_to(here))
+
+
+def json_patch(target: Mapping[str, str], *changes: Change, op: str = "replace") -> Patch:
+    """A JSON6902 patch in Kustomize's form. `changes` are paths with their new values."""
+    return {
+        "target": dict(target),
+        "operations": [{"op": op, "path": path, "value": value} for path, value in changes],
+    }
+
+
+def patches(experiment: Experiment, benchmarks: Sequence[str]) -> list[Patch]:
+    """Patches for the RayJob (a Job on one node) and for every batch Job, by their names in the tree.
+
+    `benchmarks` are names of benchmarks. An experiment without an offline pass gets no patch for one.
+    """
+    words = data_words(experiment.prompts, experiment.job)
+    return [
+        json_patch({"kind": "RayJob", "name": experiment.job}, *_ray_job(experiment)),
+        _job(experiment.job, *_on_one_node(experiment)),
+        _job("prefetch", (ARGS, [experiment.model])),
+        *([_job("data", (ARGS, words))] if words else []),
+        _job("benchmarks", (ARGS, ["benchmarks", ",".join(benchmarks), f"--out={BENCHMARKS_IN_POD}"])),
+        *_pass_jobs(experiment),
+        _job("evaluation", (ARGS, _evaluation_words(experiment, benchmarks)), *_indexes(experiment.shards)),
+        _job("regrade", (ARGS, [f"{experiment.run_dir}/evaluation"])),
+    ]
+
+
+def _job(name: str, *changes: Change) -> Patch:
+    return json_patch({"kind": "Job", "name": name}, *changes)
+
+
+def _ray_job(experiment: Experiment) -> list[Change]:
+    counts = [(f"{WORKERS}/{name}", experiment.layout.nodes) for name in ("replicas", "minReplicas", "maxReplicas")]
+    # Ray hides the GPUs from an entrypoint that reserves none, by this variable.
+    words = " ".join(f"--{name} {value}" for name, value in _test_time_options(experiment).items())
+    entry = f"env -u CUDA_VISIBLE_DEVICES test-time adapt {words}"
+    adapts = [("/spec/entrypoint", entry)] if experiment.job == "test-time" else []
+    return [*counts, *_gpus(experiment, f"{WORKERS}/template"), *_deadline(experiment, *RAY_CLOCKS), *adapts]
+
+
+def _on_one_node(experiment: Experiment) -> list[Change]:
+    """Changes to the Job that trains where there is no KubeRay: one pod, which starts its own Ray."""
+    words = [f"--{name}={_literal(value)}" for name, value in _test_time_options(experiment).items()]
+    adapts = [(ARGS, words)] if experiment.job == "test-time" else []
+    return [*_gpus(experiment, "/spec/template"), *adapts, *_deadline(experiment, POD_CLOCK)]
+
+
+def _test_time_options(experiment: Experiment) -> dict[str, str]:
+    return {
+        "config": CONFIG_IN_POD,
+        "model": experiment.model,
+        "prompts": experiment.prompts,
+        "out": experiment.run_dir,
+    }
+
+
+def _gpus(experiment: Experiment, template: str) -> list[Change]:
+    path = f"{template}/spec/containers/0/resources/{{}}/nvidia.com~1gpu"
+    return [(path.format(kind), str(experiment.layout.gpus)) for kind in ("requests", "limits")]
+
+
+def _deadline(experiment: Experiment, *clocks: str) -> list[Change]:
+    days = experiment.deadline_days
+    return [] if days is None else [(clock, int(days * SECONDS_A_DAY)) for clock in clocks]
+
+
+def _indexes(shards: int) -> list[Change]:
+    return [("/spec/completions", shards), ("/spec/parallelism", shards)]
+
+
+def _pass_jobs(experiment: Experiment) -> list[Patch]:
+    """`restrain reference` in shards, with the prompts, template and sampling that training checks, and its merging.
+
+    The key of the pass is also a label, by which `run.sh` finds other experiments that draw the same pass.
+    """
+    shared = experiment.offline
+    if shared is None:
+        return []
+    sampled = shared.options.model_copy(update={"out": Path(shared.file)}).words()
+    words = [*map(_literal, sampled), f"--shard={SHARD}/{shared.shards}"]
+    return [
+        _job("reference", (ARGS, words), *_indexes(shared.shards), (f"/metadata/labels/{PASS}", shared.key)),
+        _job("merge-reference", (ARGS, [f"--out={shared.file}", *map(str, shared.parts)])),
+        _job("subset-reference", (ARGS, [f"--out={shared.reference}", f"--n={shared.kept}", str(shared.file)])),
+    ]
+
+
+def _evaluation_words(experiment: Experiment, benchmarks: Sequence[str]) -> list[str]:
+    """`restrain eval` of the trained model, with the prompt template and the longest response of its training.
+
+    Benchmarks are read from the work volume, because the pods have no network.
+    """
+    flags = experiment.flags
+    options = {
+        "model": f"{experiment.run_dir}/model",
+        "benchmarks": ",".join(benchmarks),
+        "benchmark-dir": BENCHMARKS_IN_POD,
+        "out": f"{experiment.run_dir}/evaluation",
+        "max-new-tokens": flags["rollout.max_new_tokens"],
+        "template": "chat" if flags["data.apply_chat_template"] else flags["data.input_template"] or "plain",
+    }
+    words = [f"--{name}={_literal(str(value))}" for name, value in options.items()]
+    return [*words, f"--shard={SHARD}/{experiment.shards}"]
+
+
+def _literal(word: str) -> str:
+    """The word with each $ doubled: in arguments, Kubernetes reads $(NAME) as a variable and $$ as a plain $."""
+    return word.replace("$", "$$")
+
+
+def data_words(prompts: str, job: str) -> list[str] | None:
+    """Arguments of `restrain data` that make this file, by its name; None if it is a file of the user's own.
+
+    Training reads `dapo14k.jsonl`, `dapo14k.6400.jsonl` (its first prompts) or `dapo14k.supervised.jsonl` (with gold).
+    Test-time RL reads a benchmark's problems, such as `aime24.jsonl`.
+    """
+    named = PROMPT_FILE.fullmatch(prompts)
+    if named is None:
+        return None
+    folder, name, first, supervised = named.groups()
+    if job == "test-time":
+        known = name in BENCHMARKS and not (first or supervised)
+        return ["benchmarks", name, "--problems-only", f"--out={folder}"] if known else None
+    if name not in TRAINING_SETS or TRAINING_SETS[name].hub is None:
+        return None
+    cut = [f"--first={first}"] if first else []
+    gold = [f"--supervised={prompts}"] if supervised else []
+    plain = prompts.replace(supervised, "") if supervised else prompts
+    return ["prepare", name, "--keep", *cut, f"--out={plain}", *gold]

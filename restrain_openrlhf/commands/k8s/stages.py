@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.commands.k8s.experiment import Experiment
-from restrain_openrlhf.commands.k8s.patches import PASS, QUEUE, data_words
+from restrain_openrlhf.commands.k8s.experiment import PASS, QUEUE, Experiment, data_words
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
@@ -63,26 +62,21 @@ def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
     first = (*FIRST, *from_hub, *known)
     if experiment.job == "test-time":
         return (*first, Stage.TEST_TIME)
+    offline = OFFLINE_PASS[: 0 if experiment.offline is None else 2 + experiment.offline.is_cut]
     checked = (Stage.PREMISE,) if "reference" in experiment.document else ()
-    return (*first, Stage.BENCHMARKS, *_offline(experiment), *checked, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+    return (*first, Stage.BENCHMARKS, *offline, *checked, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
 
 
-def _offline(experiment: Experiment) -> tuple[Stage, ...]:
-    if experiment.offline is None:
-        return ()
-    return OFFLINE_PASS if experiment.offline.is_cut else OFFLINE_PASS[:2]
-
-
-def refuse_unread_pass(experiment: Experiment, stages: Iterable[Stage]) -> None:
-    """Raises ConfigError for a selected step of an offline pass that this experiment does not have."""
-    for stage in stages:
-        if stage in OFFLINE_PASS and stage not in _offline(experiment):
-            raise ConfigError(
-                f"--only {stage}: this run has no such step. The step exists only where `reference:` names a file "
-                "outside the volumes, made by an offline pass with this run's settings; a subset exists only where "
-                "that pass has more rollouts per prompt than the run reads (raise pass_n). Change the configuration, "
-                "or leave the step out of --only."
-            )
+def chosen(experiment: Experiment, only: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The experiment's steps, or those of `only` and FIRST. Raises ConfigError for a step that it does not have."""
+    own = stages_of(experiment)
+    if missing := [stage for stage in only if stage not in (*own, Stage.FILES, Stage.REWARD)]:
+        raise ConfigError(
+            f"--only {missing[0]}: this run has no such step. It has {', '.join(own)}, and beside them files and "
+            "reward. An offline pass is drawn only where the method reads one and `reference:` names a file outside "
+            "the volumes; subset-reference exists only where pass_n is more than the rollouts that the run reads."
+        )
+    return tuple(dict.fromkeys((*FIRST, *only))) if only else own
 
 
 def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[Stage, list[Manifest]]:
@@ -157,32 +151,21 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
 
     Raises ConfigError if the folder is not empty.
     """
-    _make(folder)
-    files = _files(manifests)
-    calls = [call for stage, file in files.items() for call in _calls(stage, file, manifests)]
-    _write_files(manifests, folder)
-    every = [each for objects in manifests.values() for each in objects]
-    text = "\n".join([*_settings(every), "ready", *calls, 'say "Everything is complete."', ""])
-    script = folder / "run.sh"
-    write_whole(script, SCRIPT.read_text(encoding="utf-8") + text)
-    script.chmod(0o755)
-
-
-def _make(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(
             f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
         )
     folder.mkdir(parents=True, exist_ok=True)
-
-
-def _files(manifests: Mapping[Stage, Sequence[Manifest]]) -> dict[Stage, str]:
-    return {stage: f"{number:02}-{stage}.yaml" for number, stage in enumerate(manifests, start=1)}
-
-
-def _write_files(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
-    for stage, file in _files(manifests).items():
+    files = {stage: f"{number:02}-{stage}.yaml" for number, stage in enumerate(manifests, start=1)}
+    # The calls come first, because they annotate the objects with digests.
+    calls = [call for stage, file in files.items() for call in _calls(stage, file, manifests)]
+    for stage, file in files.items():
         write_whole(folder / file, _text_of(manifests[stage]))
+    every = [each for objects in manifests.values() for each in objects]
+    text = "\n".join([*_settings(every), "ready", *calls, 'say "Everything is complete."', ""])
+    script = folder / "run.sh"
+    write_whole(script, SCRIPT.read_text(encoding="utf-8") + text)
+    script.chmod(0o755)
 
 
 def _settings(every: Sequence[Manifest]) -> list[str]:

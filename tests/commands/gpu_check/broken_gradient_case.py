@@ -1,7 +1,7 @@
-"""Steps of gpu-check's gradient cases in a product that is broken on purpose, in the order of patches of either stack.
+"""Steps of gpu-check's gradient cases in a product that is broken on purpose, in CUDA's order of patches.
 
-Run as a program with an order, `cpu` or `cuda`, and names of breaks, it prints for each break a JSON line: how far each
-case is from the paper's gradient, what the wrong losses of the case are, and the host's methods that were not patched.
+As a program it prints for each break a JSON line: how far each case is from the paper's gradient, what the wrong losses
+of the case are, and the host's methods that were not patched.
 """
 
 import json
@@ -24,22 +24,6 @@ def replaced(owner, name, made):
     return mock.patch.object(owner, name, made(getattr(owner, name)))
 
 
-def summed_before_the_clip():
-    """The loss by A⁺ + A⁻, which is right only while nothing clips."""
-    import torch
-
-    from restrain_openrlhf.hook.policy.paired_loss import PairedLoss
-
-    def net(forward):
-        def broken(self, log_probs, old, advantages, **batch):
-            positive, negative = advantages
-            return forward(self, log_probs, old, torch.stack([positive + negative, 0 * positive]), **batch)
-
-        return broken
-
-    return replaced(PairedLoss, "forward", net)
-
-
 def kl_without_its_weight():
     """u_x on the policy's loss alone."""
     from restrain_openrlhf.hook.policy import actor
@@ -57,21 +41,6 @@ def means_of_micro_batches():
     return replaced(ppo_actor, "iter_grad_accum_global_norm", of_its_own)
 
 
-def means_of_dynamic_micro_batches():
-    """The same of those that are filled by tokens."""
-    from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
-
-    def of_its_own(setup):
-        def broken(buffer, strategy):
-            setup(buffer, strategy)
-            for place, rows in enumerate(buffer.dynamic_indices):
-                buffer.dynamic_batch_num_tokens[place] = sum(float(buffer.items[row].action_mask.sum()) for row in rows)
-
-        return broken
-
-    return replaced(NaiveReplayBuffer, "setup_dynamic_batch", of_its_own)
-
-
 def packed_as_one_sequence():
     """Packed rollouts that see each other."""
 
@@ -79,39 +48,6 @@ def packed_as_one_sequence():
         return lambda *args, **named: attention(*args, **{**named, "position_ids": None})
 
     return replaced(flash_attention, "varlen_attention", without_places)
-
-
-def heads_of_other_groups():
-    """Query heads that share keys and values by turns, and not as neighbours, where rollouts are packed."""
-
-    def by_turns(attention):
-        def broken(module, query, key, value, *rest, **named):
-            groups = query.shape[1] // key.shape[1]
-            return attention(module, query, *(each.repeat(1, groups, 1, 1) for each in (key, value)), *rest, **named)
-
-        return broken
-
-    return replaced(flash_attention, "varlen_attention", by_turns)
-
-
-def tokens_that_look_ahead():
-    """torch's attention, not causal; the CPU's packing is made of it."""
-    import torch.nn.functional
-
-    def ahead(attention):
-        return lambda *args, **named: attention(*args, **{**named, "is_causal": False, "attn_mask": None})
-
-    return replaced(torch.nn.functional, "scaled_dot_product_attention", ahead)
-
-
-def old_policy_forgotten():
-    """The ratio is 1 everywhere: nothing clips."""
-    from restrain_openrlhf.hook.policy.paired_loss import PairedLoss
-
-    def on_policy(forward):
-        return lambda self, log_probs, old, *rest, **batch: forward(self, log_probs, log_probs.detach(), *rest, **batch)
-
-    return replaced(PairedLoss, "forward", on_policy)
 
 
 def temperature_forgotten():
@@ -129,60 +65,43 @@ def temperature_forgotten():
 
 
 @contextmanager
-def without(qualname):
-    """The process has lost one of our functions."""
-    patch = next(patch for patch in PATCHES if patch.qualname == qualname)
+def dynamic_mend_lost():
+    """The process has lost a function of ours: under ZeRO 2 the last dynamic micro-batch's gradient alone is used."""
+    patch = next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config")
     patch.remove()
     yield
     patch.apply()
-
-
-def dynamic_mend_lost():
-    """Under ZeRO 2, as in bf16, the last dynamic micro-batch's gradient alone is used."""
-    return without("DeepspeedStrategy.get_ds_train_config")
-
-
-def sums_in_the_weights_type():
-    """Gradients are added up in bf16 whatever is asked for."""
-    return without("DeepSpeedZeroOptimizer.get_all_grad_tensors")
 
 
 BREAKS = {
     each.__name__: each
     for each in (
         nullcontext,
-        summed_before_the_clip,
         kl_without_its_weight,
-        old_policy_forgotten,
         means_of_micro_batches,
-        means_of_dynamic_micro_batches,
         packed_as_one_sequence,
-        heads_of_other_groups,
-        tokens_that_look_ahead,
         temperature_forgotten,
         dynamic_mend_lost,
-        sums_in_the_weights_type,
     )
 }
 # A configuration's own line takes as long as all others; these are what it is there for.
-WITH_OWN = ("nullcontext", "temperature_forgotten", "sums_in_the_weights_type")
+WITH_OWN = ("nullcontext", "temperature_forgotten")
 
 
-def main(order: str, *names: str) -> None:
-    """Print a line for each break."""
-    if order == "cuda":
-        expect([cuda.ADAM, cuda.ATTENTION])
+def main() -> None:
+    """Print a line for each break. CUDA's stand-ins are in place before the hook is."""
+    expect([cuda.ADAM, cuda.ATTENTION])
     host_step.prepare_process()
     import openrlhf.trainer.ray.ppo_actor  # noqa: F401 - what breaks replace is there
 
-    for name in names:
+    for name, break_it in BREAKS.items():
         cases = (*LINES, OWN) if name in WITH_OWN else LINES
         with ExitStack() as broken:
-            broken.enter_context(BREAKS[name]())
+            broken.enter_context(break_it())
             steps, lost = {case.name: gradient.measure(case) for case in cases}, unpatched()
         sys.stdout.write("\n" + json.dumps({"broken": name, "steps": steps, "not_patched": lost}) + "\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

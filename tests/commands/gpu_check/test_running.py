@@ -14,11 +14,10 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check import command, gradient, outcome, stack  # noqa: E402
+from restrain_openrlhf.commands import gpu_check  # noqa: E402
+from restrain_openrlhf.commands.gpu_check import command, gradient, judged, kill_when, run_module, skipped  # noqa: E402  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.command import CHECKS, choose, run_check  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.outcome import judged, kill_when, run_module, skipped  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.small_run import ADAPTER, SmallRun, on_one_gpu, shared_run  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.stack import check_doctor  # noqa: E402
 from restrain_openrlhf.config.command_line import find_config, parse_overrides  # noqa: E402
 from restrain_openrlhf.config.host_flags import flags_of, parse  # noqa: E402
 from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
@@ -67,7 +66,7 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
 
 
 def test_checks_keep_their_order_whatever_the_users():
-    assert choose(("adapt", "doctor")) == ["doctor", "adapt"]
+    assert choose(("adapt", "gradient")) == ["gradient", "adapt"]
     assert choose(()) == list(CHECKS)
 
 
@@ -102,27 +101,6 @@ def test_a_defect_of_a_check_is_not_taken_for_a_finding(monkeypatch, tmp_path):
     pretend(monkeypatch, defect=defect)
     with pytest.raises(KeyError):
         run_check("defect", tmp_path)
-
-
-def doctor_that_prints(folder, monkeypatch, *findings, status):
-    """A child in the doctor's place."""
-    lines = "".join(json.dumps(finding) + "\n" for finding in findings)
-    (folder / "pretended_doctor.py").write_text(f"import sys\nsys.stdout.write({lines!r})\nsys.exit({status})\n")
-    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.setattr(stack, "RESTRAIN", "pretended_doctor")
-
-
-FOUND = {"name": "Python", "found": "3.12", "ok": True, "advice": ""}
-OLD = {"name": "NVIDIA driver", "found": "550.54", "ok": False, "advice": "Install R580 or newer."}
-
-
-def test_what_the_doctor_finds_wrong_is_a_line_each(monkeypatch, tmp_path):
-    shm = {**OLD, "name": "/dev/shm", "found": "64 MiB"}
-    doctor_that_prints(tmp_path, monkeypatch, FOUND, OLD, shm, status=1)
-    driver, memory = check_doctor(tmp_path)
-    assert (driver.verdict, driver.name) == ("fail", "stack: NVIDIA driver")
-    assert driver.found == "550.54. Install R580 or newer."
-    assert memory.name == "stack: /dev/shm"
 
 
 @pytest.mark.parametrize("missing", [(), ("it is not installed",)])
@@ -180,9 +158,9 @@ def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
 
 
 def test_a_measurement_that_hangs_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(outcome, "LIMIT_SECONDS", 1.0)
-    begin, started = outcome.start_module, []
-    monkeypatch.setattr(outcome, "start_module", lambda *words: started.append(begin(*words)) or started[-1])
+    monkeypatch.setattr(gpu_check, "LIMIT_SECONDS", 1.0)
+    begin, started = gpu_check.start_module, []
+    monkeypatch.setattr(gpu_check, "start_module", lambda *words: started.append(begin(*words)) or started[-1])
     with pytest.raises(RunError, match=r"still running after .* minutes, and was ended"):
         run_module("tests.machine.sleeper", ["600"], tmp_path / "log")
     assert not is_alive(started[0].pid)
@@ -216,7 +194,7 @@ def test_an_interrupted_check_leaves_no_process(tmp_path, sent):
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from restrain_openrlhf.commands.gpu_check.outcome import run_module\n"
+        "from restrain_openrlhf.commands.gpu_check import run_module\n"
         f"run_module('tests.machine.sleeper', ['600'], Path({str(tmp_path / 'log')!r}))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", HEEDS_CTRL_C + script], stderr=subprocess.DEVNULL, cwd=ROOT)

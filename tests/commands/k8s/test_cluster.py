@@ -5,7 +5,7 @@ import shutil
 import pytest
 import yaml
 
-from restrain_openrlhf.commands.k8s.patches import data_words
+from restrain_openrlhf.commands.k8s.experiment import data_words
 from tests.command_line import restrain
 from tests.commands.k8s.experiments import rendered
 from tests.commands.k8s.manifests import of_kind, pods, runs, worker_gpus
@@ -160,5 +160,5 @@ def test_what_a_prompt_file_is_made_of_follows_from_its_name(prompts, job, words
 def test_what_no_cluster_has_is_refused_by_its_key(wrong, tmp_path):
     path = tmp_path / "wrong.yaml"
     path.write_text(yaml.safe_dump(wrong))
-    done = restrain("k8s", "platform", "--cluster", path, "--out", tmp_path / "out")
+    done = restrain("k8s", "render", "cpu/demo", "--cluster", path, "--out", tmp_path / "out")
     assert (done.returncode, next(iter(wrong)) in done.stderr) == (2, True)
