@@ -9,17 +9,21 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.commands.gpu_check import RESTRAIN, kill_when
-from restrain_openrlhf.commands.gpu_check.small_run import KILLED_AFTER, SmallRun, shared_run
+from restrain_openrlhf.commands.gpu_check import RESTRAIN
+from restrain_openrlhf.commands.gpu_check.small_run import SmallRun, shared_run
 from restrain_openrlhf.machine.processes import POLL_SECONDS, ending_with_us, start_module
 from restrain_openrlhf.records.metrics import StepRow, read_steps
 
 PATIENCE_SECONDS = 60
+# A checkpoint every second step, and the step after which the run is killed.
+SAVED, KILLED_AFTER = 2, 3
 
 
 def seconds_to(small: SmallRun, moments: dict[str, Callable[[list[StepRow]], bool]]) -> dict[str, float]:
@@ -38,9 +42,25 @@ def seconds_to(small: SmallRun, moments: dict[str, Callable[[list[StepRow]], boo
     return found
 
 
+def kill_when(happened: Callable[[], bool], small: SmallRun) -> None:
+    """Start the run, and kill it with all its children once `happened`, as when a machine goes down."""
+    with ending_with_us(PATIENCE_SECONDS) as running:
+        process = start_module(RESTRAIN, small.words(), small.log)
+        running.append(process)
+        while not happened():
+            if process.poll() is not None:
+                raise SystemExit(f"The run ended before it could be killed: {small.log}")
+            time.sleep(POLL_SECONDS)
+        every = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        for each in every:
+            each.kill()
+        psutil.wait_procs(every, timeout=PATIENCE_SECONDS)
+
+
 def once(folder: Path) -> dict[str, float]:
     """A first start, killed after its third step; then a second one, to its end."""
-    small = shared_run(folder)
+    small = shared_run(folder, None)
+    small = replace(small, flags={**small.flags, "ckpt.save_steps": SAVED})
     begin, first = time.monotonic(), []
 
     def is_over() -> bool:
@@ -49,7 +69,7 @@ def once(folder: Path) -> dict[str, float]:
             first.append(time.monotonic() - begin)
         return len(rows) >= KILLED_AFTER
 
-    kill_when(is_over, RESTRAIN, small.words(), small.log)
+    kill_when(is_over, small)
     before = list(read_steps(small.run.metrics))
     again = KILLED_AFTER - 1
     return {

@@ -17,7 +17,7 @@ from rich.table import Column, Table
 
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import HostError, RestrainError
-from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch, find_nvcc, why_not_compiled
+from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch, why_not_compiled
 from restrain_openrlhf.machine.devices import detect, gpus
 from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension, why_not_by_torch
 from restrain_openrlhf.machine.host_releases import Way, check_version, installed, version_of
@@ -88,10 +88,9 @@ def _findings() -> Iterator[Finding]:
 
 
 def gpu_findings() -> Iterator[Finding]:
-    """All checks of the CUDA stack: driver, memory, Python's headers, toolkit, attention, optimizer."""
+    """All checks of the CUDA stack: driver, memory, Python's headers, attention, optimizer."""
     yield from _gpus()
     yield _python_headers()
-    yield _toolkit()
     yield _shared_memory()
     yield _attention()
     reason = why_not_compiled()
@@ -178,17 +177,6 @@ def _gpus() -> Iterator[Finding]:
         found = f"{gpu.name}: {gpu.free / 1024:.1f} of {gpu.total / 1024:.1f} GiB free"
         ok = gpu.free >= FREE_SHARE * gpu.total
         yield _judged(f"GPU {number}", found, ok, "`nvidia-smi` names the process that uses the rest.")
-
-
-def _toolkit() -> Finding:
-    """The CUDA compiler, without which only packing is missing. It only fails where nvcc cannot be started."""
-    try:
-        nvcc = find_nvcc()
-    except HostError as error:
-        return Finding("nvcc", "no", False, str(error))
-    reason = why_not_compiled()
-    found = f"{nvcc.version} ({nvcc.path})" if nvcc else "none"
-    return Finding("nvcc", found, True, f"Not needed. Not used: {reason}." if reason else "")
 
 
 def _shared_memory() -> Finding:

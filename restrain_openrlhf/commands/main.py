@@ -25,7 +25,7 @@ from restrain_openrlhf.commands.demo.command import demo
 from restrain_openrlhf.commands.doctor import doctor
 from restrain_openrlhf.commands.evaluate import evaluate, plot, regrade, table
 from restrain_openrlhf.commands.gpu_check.command import gpu_check
-from restrain_openrlhf.commands.integrate.command import integrate
+from restrain_openrlhf.commands.integrate import integrate
 from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
 from restrain_openrlhf.commands.publish import publish

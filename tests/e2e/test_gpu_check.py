@@ -46,28 +46,6 @@ wrapt.register_post_import_hook(leave_out, "openrlhf.trainer.ray.ppo_actor")
 """
 
 
-# What a checkpoint says of the run is read, and the policy keeps the base model's weights.
-FORGETS_THE_WEIGHTS = """
-import functools
-import wrapt
-
-def forget(module):
-    host = module.DeepspeedStrategy.load_ckpt
-
-    @functools.wraps(host)
-    def load_ckpt(self, model, *args, **kwargs):
-        kept = {name: each.detach().clone() for name, each in model.module.named_parameters()}
-        found = host(self, model, *args, **kwargs)
-        for name, each in model.module.named_parameters():
-            each.data.copy_(kept[name])
-        return found
-
-    module.DeepspeedStrategy.load_ckpt = load_ckpt
-
-wrapt.register_post_import_hook(forget, "openrlhf.utils.deepspeed.deepspeed")
-"""
-
-
 def lines(folder) -> dict[str, dict]:
     document = json.loads((folder / "gpu-check.json").read_text())
     return {line["name"]: line for check in document["checks"] for line in check["outcomes"]}
@@ -83,9 +61,9 @@ def test_everything_that_can_be_tried_here_passes(tmp_path):
     assert {line["verdict"] for line in found.values()} <= {"pass", "skipped"}
     if not detect().has_gpus:
         assert {name for name, line in found.items() if line["verdict"] == "skipped"} == ON_A_GPU_ONLY
-    for name in ("weights in vLLM", "weights in vLLM, bits", "SIGKILL and resume", "test-time adapt"):
+    for name in ("weights in vLLM", "weights in vLLM, bits"):
         assert found[name]["verdict"] == "pass"
-    assert "SIGKILL and resume" in done.stdout
+        assert name in done.stdout
 
 
 def training_with(fault: str, folder) -> dict[str, dict]:
@@ -106,9 +84,3 @@ def test_one_weight_that_is_not_sent_is_named(tmp_path):
     names = [f"{layer} (computed)", *([] if is_packed else [f"{layer}.weight"])]
     assert (bits["verdict"], bits["numbers"]["other"]) == ("fail", len(names))
     assert bits["found"].endswith(f"; not {', '.join(names)}")
-
-
-def test_a_policy_that_goes_on_from_the_base_models_weights_is_seen(tmp_path):
-    found = training_with(FORGETS_THE_WEIGHTS, tmp_path)
-    assert [name for name, line in found.items() if line["verdict"] == "fail"] == ["SIGKILL and resume"]
-    assert "the policy's weights were lost" in found["SIGKILL and resume"]["found"]

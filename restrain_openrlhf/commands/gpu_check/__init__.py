@@ -1,21 +1,19 @@
 """`restrain gpu-check`: here, what all checks share: measurements in processes of their own, and their outcomes."""
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any, Literal
 
-from restrain_openrlhf.machine.processes import POLL_SECONDS, ending_with_us, printed_in, start_module, stopped
+from restrain_openrlhf.machine.processes import ending_with_us, printed_in, start_module, stopped
 
 # A run gives its own processes 30 seconds to end; this must be longer.
 PATIENCE_SECONDS = 60
 # A measurement takes a minute or two, or more if kernels are compiled the first time.
 LIMIT_SECONDS = 900.0
 RESTRAIN = "restrain_openrlhf.commands.main"
-TEST_TIME = "test_time.cli"
 
 
 def measured(module: str, words: Sequence[object], log: Path) -> list[dict[str, Any]]:
@@ -32,44 +30,16 @@ def run_module(module: str, words: Sequence[object], log: Path) -> None:
 
     Raises RunError with the log's last lines where it fails or takes longer than the limit.
     """
-    if status := _run(module, words, log):
-        raise stopped(f"`python -m {module}` stopped with status {status}", log)
-
-
-def kill_when(happened: Callable[[], bool], module: str, words: Sequence[object], log: Path) -> None:
-    """Run a module, and kill it with all its children once `happened`. Raises RunError if it ends before that."""
-    if _run(module, words, log, happened) is not None:
-        raise stopped(f"`python -m {module}` ended before it could be killed", log)
-
-
-def _run(module: str, words: Sequence[object], log: Path, is_killed: Callable[[], bool] = lambda: False) -> int | None:
-    """Run a module. Returns its exit status, or None if it was killed."""
-    latest = time.monotonic() + LIMIT_SECONDS
     with ending_with_us(PATIENCE_SECONDS) as running:
         process = start_module(module, words, log)
         running.append(process)
-        while process.poll() is None:
-            if is_killed():
-                kill_tree(process.pid)
-                process.wait()
-                return None
-            if time.monotonic() > latest:
-                minutes = f"{LIMIT_SECONDS / 60:.0f} minutes"
-                raise stopped(f"`python -m {module}` was still running after {minutes}, and was ended", log)
-            time.sleep(POLL_SECONDS)
-        return process.returncode
-
-
-def kill_tree(pid: int) -> None:
-    """Kill a process and all its descendants, as when a machine goes down, and wait until they are gone."""
-    import psutil  # noqa: PLC0415 - the training stack has it
-
-    top = psutil.Process(pid)
-    below = top.children(recursive=True)
-    for process in (top, *below):
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(below, timeout=PATIENCE_SECONDS)
+        try:
+            status = process.wait(LIMIT_SECONDS)
+        except TimeoutExpired:
+            minutes = f"{LIMIT_SECONDS / 60:.0f} minutes"
+            raise stopped(f"`python -m {module}` was still running after {minutes}, and was ended", log) from None
+    if status:
+        raise stopped(f"`python -m {module}` stopped with status {status}", log)
 
 
 Verdict = Literal["pass", "fail", "skipped"]

@@ -20,6 +20,7 @@ from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
+NAME = "peak memory"
 LAYERS = (2, 4)
 # The measured layout: the policy and its states alone on one GPU.
 POLICY_ALONE: Mapping[str, object] = {
@@ -66,35 +67,21 @@ def extrapolate(few: TrainingStep, more: TrainingStep) -> TrainingStep:
 
 def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
     """Measure in one process per number of layers. Skipped without a configuration or a GPU."""
-    name, device = "peak memory", detect()
+    device = detect()
     if config is None:
-        return [skipped(name, "no CONFIG was given")]
+        return [skipped(NAME, "no CONFIG was given")]
     if not device.has_gpus:
-        return [skipped(name, "it is a GPU's memory that is measured")]
+        return [skipped(NAME, "it is a GPU's memory that is measured")]
     words = HostRun.of(config).words()
     logs = {layers: out / "memory" / f"layers-{layers}.log" for layers in LAYERS}
     few, more = (TrainingStep(**measured(__name__, [layers, *words], log)[0]) for layers, log in logs.items())
     whole = extrapolate(few, more)
-    return [report_peak(whole), check_estimate(whole, config)]
-
-
-def report_peak(whole: TrainingStep) -> CheckOutcome:
-    """Report what the step would take on one GPU. Sharding would divide the states among several."""
-    peak, held = whole.peak / GIB, whole.held / GIB
-    found = (
-        f"{peak:.1f} GiB at {whole.layers} layers by extrapolation, {held:.1f} of them between steps, on one GPU that "
-        "shards with no other (reported)"
-    )
-    return judged("peak memory", True, found, peak_gib=peak, held_gib=held)
-
-
-def check_estimate(whole: TrainingStep, config: RunConfig) -> CheckOutcome:
-    """Compare the measurement with the estimate. Skipped where `restrain show --memory` has none."""
     try:
         alone, layout = estimated_bytes(HostRun.of(config).flags)
     except NoEstimateError as error:
-        return skipped("memory estimate", f"`restrain show --memory` has none: {error}")
-    return judge_estimate(whole, alone, layout, visible_memory())
+        found = f"{_found(whole)}; `restrain show --memory` has no estimate: {error}"
+        return [judged(NAME, True, found, peak_gib=whole.peak / GIB)]
+    return [judge_estimate(whole, alone, layout, visible_memory())]
 
 
 def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int | None) -> CheckOutcome:
@@ -107,11 +94,16 @@ def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int 
     ratio = whole.peak / alone
     size = "a GPU's, whose size is not known here" if gpu_bytes is None else f"{gpu_bytes / GIB:.1f}"
     found = (
-        f"measured {ratio:.2f} of the estimate for that one GPU ({alone / GIB:.1f} GiB); put right by it, "
-        f"CONFIG's training step needs {needed / GIB:.1f} GiB of {size}"
+        f"{_found(whole)}, {ratio:.2f} of the estimate for it ({alone / GIB:.1f}); put right by it, CONFIG's training "
+        f"step needs {needed / GIB:.1f} GiB of {size}"
     )
     fits = gpu_bytes is None or needed <= gpu_bytes
-    return judged("memory estimate", fits, found, ratio=ratio, needed_gib=needed / GIB)
+    return judged(NAME, fits, found, peak_gib=whole.peak / GIB, ratio=ratio, needed_gib=needed / GIB)
+
+
+def _found(whole: TrainingStep) -> str:
+    peak, held = whole.peak / GIB, whole.held / GIB
+    return f"{peak:.1f} GiB at {whole.layers} layers by extrapolation, {held:.1f} of them between steps, on one GPU"
 
 
 def measure(words: Sequence[str], layers: int) -> TrainingStep:

@@ -1,8 +1,7 @@
-"""Checks real runs with the demo's model on this device: weight sync, resuming, and a test-time adaptation.
+"""Checks a real run with the demo's model on this device: vLLM must have the policy's weights after every sync.
 
-vLLM must have the policy's weights after every sync, bit for bit in the end; a killed run must resume, and the memory
-of an adaptation's training must be free again when its model votes. As a program, this module loads a model into vLLM,
-and prints the digests of the weights that vLLM computes with.
+In the end they must be so bit for bit. As a program, this module loads a model into vLLM, and prints the digests of the
+weights that vLLM computes with.
 """
 
 import json
@@ -14,22 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.commands.gpu_check import (
-    RESTRAIN,
-    TEST_TIME,
-    CheckOutcome,
-    failed,
-    judged,
-    kill_when,
-    measured,
-    run_module,
-)
+from restrain_openrlhf.commands.gpu_check import RESTRAIN, CheckOutcome, failed, judged, measured, run_module
 from restrain_openrlhf.config.command_line import find_config, override_words
 from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.this_machine import flags_to_share
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
+from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.jsonl import dump
@@ -83,9 +72,7 @@ def main(model: str) -> None:
     sys.stdout.write("\n" + dump(digests))
 
 
-# The run is killed after the step that follows a checkpoint, and then takes two more steps.
-STEPS, SAVED, KILLED_AFTER = 5, 2, 3
-PROMPTS = 8
+STEPS, PROMPTS = 5, 8
 # A step must move the policy so far that missing weights show in the next step's log-probabilities.
 LEARNING_RATE = 5e-4
 SIZES: Mapping[str, object] = {
@@ -94,7 +81,6 @@ SIZES: Mapping[str, object] = {
     "rollout.micro_batch_size": 32,
     "train.batch_size": 64,
     "train.micro_batch_size": 32,
-    "ckpt.save_steps": SAVED,
     "actor.adam.lr": LEARNING_RATE,
 }
 # If CONFIG trains an adapter, the small run trains one with these flags.
@@ -113,11 +99,6 @@ LEAST_KL = 0.003
 # The least share of the policy's move that must arrive. For a move of twice the rounding, the measured share is off by
 # at most an eighth.
 LEAST_ARRIVED = 0.8
-# A step that is repeated from the same checkpoint with other rollouts must have at least this share of its KL. From the
-# base model, the KL would be 0.
-LEAST_KL_AGAIN = 0.25
-
-ADAPTED_PROBLEMS, ADAPTED_STEPS, VOTES = 8, 2, 4
 
 
 def on_one_gpu() -> dict[str, object]:
@@ -181,17 +162,13 @@ def shared_run(out: Path, config: RunConfig | None) -> SmallRun:
 
 
 def check_training(out: Path, config: RunConfig | None = None) -> list[CheckOutcome]:
-    """Train a few steps, kill the run after the third, and start it again with digests of vLLM's weights.
+    """Train a few steps with digests of vLLM's weights.
 
     If CONFIG trains an adapter, so does this run, with its rank, scale and layers.
     """
     small = shared_run(out, config)
-    kill_when(lambda: len(read_steps(small.run.metrics)) >= KILLED_AFTER, RESTRAIN, small.words(), small.log)
-    before = read_steps(small.run.metrics)
     run_module(RESTRAIN, [*small.words(), *override_words({"weight_digests": True})], small.log)
-    rows = read_steps(small.run.metrics)
-    resumed = "Loading the checkpoint" in small.run.log.read_text(encoding="utf-8", errors="replace")
-    outcomes = [judge_syncs(rows), judge_resume(before, rows, resumed, small.run.model.is_dir())]
+    outcomes = [judge_syncs(read_steps(small.run.metrics))]
     return [*outcomes, check_digests(small.run, small.folder / "loaded.log")]
 
 
@@ -217,67 +194,6 @@ def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
     )
     holds = worst <= GAP_LIMIT and error <= PROB_ERROR_LIMIT and all(share >= LEAST_ARRIVED for share in shares)
     return judged(name, holds, found, gap=worst, token_mult_prob_error=error, kl=kl, steps=len(gaps), **arrived)
-
-
-def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: bool, has_model: bool) -> CheckOutcome:
-    """Judge the resume.
-
-    Each step must occur once and have its own prompts, and the steps before the checkpoint must be unchanged.
-    """
-    name, steps = "SIGKILL and resume", [row.step for row in rows]
-    if steps != list(range(1, STEPS + 1)):
-        return failed(name, f"metrics.jsonl has the steps {steps}, not 1 to {STEPS} once each")
-    if not loaded or rows[:SAVED] != before[:SAVED]:
-        return failed(name, "the run began again from the base model instead of its checkpoint")
-    if wrong := _resumed_wrongly(before, rows):
-        return failed(name, wrong)
-    if not has_model:
-        return failed(name, "no trained model was written")
-    return judged(name, True, f"killed after step {before[-1].step}, continued to step {STEPS} from its checkpoint")
-
-
-def _resumed_wrongly(before: Sequence[StepRow], rows: Sequence[StepRow]) -> str | None:
-    """What the checkpoint did not restore: the place among the prompts, or the policy's weights; None if it did.
-
-    Both the killed run and the resumed run have taken the first step after the checkpoint.
-    """
-    digests = [row.votes["prompts_digest"] for row in rows]
-    if len(set(digests)) < len(digests):
-        return "two steps of one episode were trained on the same prompts: the place among the prompts was lost"
-    if digests[SAVED] != before[SAVED].votes["prompts_digest"]:
-        return f"step {SAVED + 1} was taken again with other prompts: the place among the prompts was lost"
-    then, again = (each[SAVED].numbers[KL] for each in (before, rows))
-    if then >= LEAST_KL and not again >= LEAST_KL_AGAIN * then:
-        return (
-            f"step {SAVED + 1} had a KL of {then:.2g} to the base model, and {again:.2g} when it was taken again: the "
-            "policy's weights were lost"
-        )
-    return None
-
-
-def check_adaptation(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """Adapt in two steps on eight problems. Engines that vote need nine tenths of a GPU, and fail if it is not free."""
-    folder = out / "adapt"
-    prompts, made = folder / "problems.jsonl", folder / "out"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_prompts(prompts, heldout_problems(ADAPTED_PROBLEMS))
-    sizes = {"rollout.n_samples_per_prompt": 8, "train.batch_size": 64, "train.micro_batch_size": 64}
-    words = ["adapt", "--model", ADDITION.model, "--prompts", prompts, "--out", made]
-    options = ["--config", CONFIGS / "cpu" / "test_time.yaml", "--steps", ADAPTED_STEPS, "--votes", VOTES, "--no-stop"]
-    run_module(
-        TEST_TIME, [*words, *options, *override_words(_as_flags({**sizes, **layout_here()}))], folder / "adapt.log"
-    )
-    predictions = [json.loads(line) for line in (made / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [judge_adaptation(predictions, json.loads((made / "result.json").read_text()))]
-
-
-def judge_adaptation(predictions: Sequence[dict[str, Any]], result: dict[str, Any]) -> CheckOutcome:
-    """Every problem must have a vote, after all steps of training, of the model that the last step has left."""
-    voted, steps, chosen = sum(row["vote_share"] > 0 for row in predictions), result["steps"], result["chosen_step"]
-    model = f"the model of step {chosen}" if chosen else "the base model"
-    found = f"{steps} steps, then {voted} of {ADAPTED_PROBLEMS} problems voted on by {model}"
-    holds = voted == ADAPTED_PROBLEMS and steps == chosen == ADAPTED_STEPS
-    return judged("test-time adapt", holds, found, steps=steps, voted=voted)
 
 
 if __name__ == "__main__":

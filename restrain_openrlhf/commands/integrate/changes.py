@@ -5,11 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Any, Self
-
-import yaml
 
 from restrain_openrlhf.commands.integrate.script import HOOKED_MODULE, Word, Written
 from restrain_openrlhf.config.checks import CHECKS
@@ -23,20 +19,15 @@ CONFIG_FLAG = "restrain.config"
 AGENT_PATH = "$(restrain agent-path)"
 # Words that only the running shell can evaluate.
 _UNKNOWN = re.compile(r"\$|`")
-_OLD_NAMES = Path(__file__).with_name("old_names.yaml")
 
 
 @dataclass(frozen=True)
 class Given:
-    """One flag of the command, its values, and the words of the text that hold them, the flag's name first.
-
-    The name is today's. `written` is the name in the text, which may be that of an older OpenRLHF.
-    """
+    """One flag of the command, its values, and the words of the text that hold them, the flag's name first."""
 
     name: str
     values: tuple[str, ...]
     places: tuple[Word, ...]
-    written: str
 
     @property
     def words(self) -> list[str]:
@@ -71,11 +62,6 @@ class CommandReview:
     change: Mapping[str, Any]
     given: tuple[Given, ...]
     config: str | None
-
-    @property
-    def renamed(self) -> list[Given]:
-        """The flags that have another name in the text, and a name in today's OpenRLHF."""
-        return [flag for flag in self.given if flag.written != flag.name]
 
     @classmethod
     def of(cls, written: Written, config: HookConfig) -> Self:
@@ -113,9 +99,6 @@ class CommandReview:
             words = _words(name, value)
             edits |= set(_replaced(written, own, words))
             added += [words] if words and not own else []
-        for flag in (each for each in self.renamed if each.name not in self.change):
-            start = flag.places[0].start
-            edits.add((start, start + len(f"--{flag.written}"), f"--{flag.name}"))
         program, gap = written.program, _gap(written)
         edits.add((program.start, program.end, "".join([HOOKED_MODULE, *(f"{gap}{words}" for words in added)])))
         text = written.text
@@ -186,7 +169,7 @@ def _flags(words: Sequence[Word]) -> tuple[list[Given], list[str]]:
     for word in words:
         if re.match(r"--\w", word.text):
             name, equals, value = word.text[2:].partition("=")
-            found.append(Given(_whole_name(name), (value,) if equals else (), (word,), name))
+            found.append(Given(_whole_name(name), (value,) if equals else (), (word,)))
         elif found and _takes_more(found[-1]):
             last = found.pop()
             found.append(replace(last, values=(*last.values, word.text), places=(*last.places, word)))
@@ -202,16 +185,8 @@ def _belonging_to_none(stray: Sequence[str]) -> Iterator[RefusedFlag]:
             yield RefusedFlag(f"{word!r} belongs to no flag: OpenRLHF's command line would stop at it.", None)
 
 
-@cache
-def _old_names() -> dict[str, dict[str, str]]:
-    names: dict[str, dict[str, str]] = yaml.safe_load(_OLD_NAMES.read_text(encoding="utf-8"))
-    return names
-
-
 def _whole_name(name: str) -> str:
     """The full name of a flag. argparse also takes the beginning of a name, if no other name begins like that."""
-    if name in _old_names()["renamed"]:
-        return _old_names()["renamed"][name]
     known = [option[2:] for option in host_parser()._option_string_actions if option.startswith(f"--{name}")]
     return known[0] if len(known) == 1 and name not in known else name
 
@@ -239,8 +214,7 @@ def _problem(flag: Given) -> str | None:
     """Why OpenRLHF's parser would refuse a flag; None if it would not, or only the shell knows the value."""
     known = [option[2:] for option in host_parser()._option_string_actions if option.startswith("--")]
     if flag.name not in known:
-        instead = f" {gone}" if (gone := _old_names()["gone"].get(flag.name)) else did_you_mean(flag.name, known)
-        return f"--{flag.name} is not a flag of OpenRLHF's train_ppo_ray.{instead}"
+        return f"--{flag.name} is not a flag of OpenRLHF's train_ppo_ray.{did_you_mean(flag.name, known)}"
     try:
         parse([] if flag.is_unknown else flag.words)
     except ConfigError as error:

@@ -18,8 +18,7 @@ CLAIM = "PersistentVolumeClaim"
 STORAGE = "/spec/resources/requests/storage"
 MONITORS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 GPU_JOBS = ("reference", "evaluation", "train", "test-time")
-GPU, PRODUCT = "nvidia.com/gpu", "nvidia.com/gpu.product"
-PODS_PER_NODE = 4
+PRODUCT = "nvidia.com/gpu.product"
 
 
 class AccessMode(StrEnum):
@@ -42,7 +41,6 @@ class Cluster(BaseModel):
     overlay: str | None = Field(
         None, description="An overlay, which is a folder of k8s/overlays: single-node or 8xa100-80g, for example."
     )
-    max_nodes: int | None = Field(None, ge=1, description="Most GPU nodes of a run, the quota and the queue.")
     gpu_memory: int | None = Field(
         None, ge=1, description="Memory of one GPU, in GiB. A configuration that cannot fit is refused."
     )
@@ -91,32 +89,21 @@ class Cluster(BaseModel):
         )
         return [json_patch(target, (path, value), op="add") for target, path, value in changes if value]
 
-    def fitted(self, objects: Iterable[dict[str, Any]], shape: NodeShape) -> list[dict[str, Any]]:
-        """The objects with quotas for `max_nodes` nodes, and GPUs of `gpu_product`.
-
-        Kinds that the cluster lacks are left out.
-        """
+    def fitted(self, objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The objects with GPUs of `gpu_product`. Kinds that the cluster lacks are left out."""
         kept = [each for each in objects if self.monitoring is not False or each["kind"] not in MONITORS]
-        for each in kept:
-            if self.gpu_product and (pod := _gpu_pod(each)) is not None:
+        for pod in filter(None, map(_gpu_pod, kept)):
+            if self.gpu_product:
                 # The labels that an overlay asks for stay.
                 pod["nodeSelector"] = {**pod.get("nodeSelector", {}), PRODUCT: self.gpu_product}
-            if self.max_nodes and each["kind"] in ("ResourceQuota", "ClusterQueue"):
-                _resize(each, self.max_nodes, self.max_nodes * shape.gpus_per_node)
         return kept
 
-    def refuse_one_node(self, objects: Iterable[Mapping[str, Any]], nodes: int) -> None:
-        """Raises ConfigError if several nodes would share a volume of one node, or an overlay has a single pod."""
-        kinds = {each["kind"] for each in objects}
-        if self.access_mode is AccessMode.ONE_NODE and "RayJob" in kinds:
+    def refuse_one_node(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Raises ConfigError if pods on several nodes would share a volume of one node."""
+        if self.access_mode is AccessMode.ONE_NODE and "RayJob" in {each["kind"] for each in objects}:
             raise ConfigError(
                 f"access_mode is {AccessMode.ONE_NODE}, but the pods of a Ray cluster run on several nodes and share "
                 f"volumes. Give a storage class with {AccessMode.ALL_NODES}, or use the overlay single-node."
-            )
-        if nodes > 1 and "RayJob" not in kinds and "Job" in kinds:
-            raise ConfigError(
-                f"The layout needs {nodes} nodes, but in this overlay a run is a single pod. Use an overlay with "
-                "KubeRay."
             )
 
     def added_components(self, tree: Path) -> list[Path]:
@@ -140,20 +127,6 @@ def _gpu_pod(each: Mapping[str, Any]) -> dict[str, Any] | None:
     return each["spec"]["template"]["spec"] if has_gpus else None
 
 
-def _resize(each: dict[str, Any], nodes: int, gpus: int) -> None:
-    """Set a ResourceQuota to `gpus` GPUs, or scale all quotas of a ClusterQueue as its number of GPUs changes."""
-    if each["kind"] == "ResourceQuota":
-        pods = max(int(each["spec"]["hard"]["pods"]), PODS_PER_NODE * nodes)
-        each["spec"]["hard"] |= {f"requests.{GPU}": str(gpus), "pods": str(pods)}
-        return
-    resources = each["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
-    (now,) = [int(resource["nominalQuota"]) for resource in resources if resource["name"] == GPU]
-    for resource in resources:
-        number, unit = re.findall(r"^(\d+)(\D*)$", str(resource["nominalQuota"]))[0]
-        scaled = -(-int(number) * gpus // now)
-        resource["nominalQuota"] = f"{scaled}{unit}" if unit else scaled
-
-
 @dataclass(frozen=True)
 class Overlay:
     """One folder of `k8s/overlays`, and the nodes that a run has on this cluster."""
@@ -163,7 +136,7 @@ class Overlay:
 
 
 def load_overlay(cluster: Cluster, tree: Path) -> Overlay:
-    """The overlay that a cluster names, with the cluster file's number of nodes and GPU memory where they are set.
+    """The overlay that a cluster names, with the cluster file's GPU memory where it is set.
 
     Raises ConfigError if the tree, the overlay in it, or the overlay's node shape is missing or wrong.
     """
@@ -175,6 +148,5 @@ def load_overlay(cluster: Cluster, tree: Path) -> Overlay:
         found = f"{cluster.overlay!r}: unknown overlay" if cluster.overlay else "is missing"
         raise ConfigError(f"overlay: {found}. Give --overlay, or `overlay:` in --cluster FILE: {', '.join(known)}.")
     path = (overlays / cluster.overlay).resolve()
-    shape = typed(NodeShape, read_yaml(path / "overlay.yaml"), path / "overlay.yaml")
-    own = {"max_nodes": cluster.max_nodes, "gpu_memory": cluster.gpu_memory}
-    return Overlay(path, shape.model_copy(update={name: value for name, value in own.items() if value}))
+    own = {} if cluster.gpu_memory is None else {"gpu_memory": cluster.gpu_memory}
+    return Overlay(path, typed(NodeShape, {**read_yaml(path / "overlay.yaml"), **own}, path / "overlay.yaml"))

@@ -53,9 +53,9 @@ def manifests_of(
     """
     wanted = stages.chosen(experiment, only)
     tree = _tree(experiment, overlay, cluster, images, benchmarks)
-    found = stages.by_stage(cluster.fitted(tree, overlay.nodes), wanted)
+    found = stages.by_stage(cluster.fitted(tree), wanted)
     every = [each for objects in found.values() for each in objects]
-    cluster.refuse_one_node(every, experiment.layout.nodes)
+    cluster.refuse_one_node(every)
     _refuse_unset(every)
     return {
         stage: objects if stage in stages.SHARED else stages.named(objects, experiment.name)

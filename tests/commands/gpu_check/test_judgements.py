@@ -16,12 +16,7 @@ from restrain_openrlhf.commands.gpu_check.memory import (  # noqa: E402
     judge_estimate,
 )
 from restrain_openrlhf.commands.gpu_check.small_run import (  # noqa: E402
-    ADAPTED_PROBLEMS,
-    ADAPTED_STEPS,
-    STEPS,
-    judge_adaptation,
     judge_digests,
-    judge_resume,
     judge_syncs,
     on_one_gpu,
 )
@@ -107,61 +102,6 @@ def test_a_single_weight_with_other_bits_fails_and_is_named():
     assert failures([other, missing, beyond, *nothing]) == ["weights in vLLM, bits"] * 5
 
 
-def test_a_run_that_was_killed_must_go_on_from_its_checkpoint():
-    whole = rows(*[0.01] * STEPS)
-    fine = (whole[:3], whole, True, True)
-    assert judge_resume(*fine).verdict == "pass"
-    broken = [
-        (whole[:3], whole[:-1], True, True),
-        (whole[:3], [*whole, whole[-1]], True, True),
-        (whole[:3], whole, False, True),
-        (rows(0.03, 0.01, 0.01), whole, True, True),
-        (rows(0.01, 0.03, 0.01), whole, True, True),
-        (whole[:3], whole, True, False),
-    ]
-    assert len(failures([judge_resume(*each) for each in broken])) == len(broken)
-
-
-def with_prompts_of(step, row):
-    return replace(row, votes={"prompts_digest": f"{step}"})
-
-
-@pytest.mark.parametrize(
-    ("again", "said"),
-    [
-        ([1, 2, 1, 2, 3], "same prompts"),
-        ([1, 2, 4, 3, 5], "step 3 was taken again with other prompts"),
-        ([1, 2, 3, 3, 4], "same prompts"),
-    ],
-)
-def test_a_resumed_run_that_lost_its_place_among_the_prompts_fails(again, said):
-    whole = rows(*[0.01] * STEPS)
-    resumed = [with_prompts_of(step, row) for step, row in zip(again, whole, strict=True)]
-    outcome = judge_resume(whole[:3], resumed, True, True)
-    assert (outcome.verdict, said in outcome.found) == ("fail", True)
-
-
-@pytest.mark.parametrize(("kl", "verdict"), [(0.1, "pass"), (0.05, "pass"), (1e-6, "fail"), (math.nan, "fail")])
-def test_a_resumed_run_that_went_on_with_the_base_models_weights_fails(kl, verdict):
-    before, resumed = rows(*[0.01] * 3), rows(*[0.01] * STEPS)
-    resumed[2] = replace(resumed[2], numbers={**resumed[2].numbers, "restrain/kl": kl})
-    assert judge_resume(before, resumed, True, True).verdict == verdict
-
-
-def test_a_policy_that_had_not_moved_before_it_was_killed_says_nothing_of_its_weights():
-    before, resumed = rows(*[0.01] * 3, kl=1e-5), rows(*[0.01] * STEPS, kl=1e-7)
-    assert judge_resume(before, [*before[:2], *resumed[2:]], True, True).verdict == "pass"
-
-
-def test_an_adaptation_without_its_votes_or_by_the_base_model_fails():
-    votes = [{"vote_share": 0.5}] * ADAPTED_PROBLEMS
-    fine = {"steps": ADAPTED_STEPS, "chosen_step": ADAPTED_STEPS}
-    assert judge_adaptation(votes, fine).verdict == "pass"
-    fewer, by_base = {**fine, "steps": ADAPTED_STEPS - 1}, {**fine, "chosen_step": 0}
-    broken = [(votes[1:], fine), ([*votes[1:], {"vote_share": 0}], fine), (votes, fewer), (votes, by_base)]
-    assert len(failures([judge_adaptation(*each) for each in broken])) == len(broken)
-
-
 def test_memory_is_extrapolated_along_the_line_through_two_measurements():
     """Apart from layers 5; each holds 4 and takes 5 at the peak: at 10 layers 45 and 55."""
     few, more = (TrainingStep(layers, 10, 5 + 4 * layers, 5 + 5 * layers) for layers in (2, 4))
@@ -178,7 +118,7 @@ def test_an_estimate_is_put_right_by_the_measurement():
     assert judge_estimate(whole, **too_low, gpu_bytes=70).verdict == "pass"
     assert judge_estimate(whole, **too_low, gpu_bytes=69).verdict == "fail"
     assert judge_estimate(whole, **too_low, gpu_bytes=70).numbers["ratio"] == 1.25
-    assert "measured 1.25 of the estimate" in judge_estimate(whole, **too_low, gpu_bytes=None).found
+    assert "1.25 of the estimate" in judge_estimate(whole, **too_low, gpu_bytes=None).found
     assert judge_estimate(whole, **too_low, gpu_bytes=None).verdict == "pass"
     # Too high: what the layout needs is less than estimated.
     assert judge_estimate(whole, alone=125, layout=90, gpu_bytes=65).verdict == "pass"

@@ -185,30 +185,6 @@ def test_odd_scripts_change_as_bash_reads_them(name, tmp_path):
     }
 
 
-def test_old_names_of_flags_become_todays(tmp_path):
-    script = r"""
-ARGS=(--pretrain m --prompt_data=p --vllm_num_engines 8 --colocate_all_models --n_samples_per_prompt 8)
-ARGS+=(--use_kl_loss --advantage_estimator=rloo --generate_max_len 64 --save_path "my model")
-python3 -m openrlhf.cli.train_ppo_ray "${ARGS[@]}" --eps_clip_low_high 0.1 0.3 """
-    words = argv(changed(Written.of_command(script)), tmp_path)[1]
-    refuse_words(words)
-    assert {name: value for name, value in vars(parse(words[2:])).items() if value != parse([]).__dict__[name]} == {
-        "actor.model_name_or_path": "m",
-        "data.prompt_dataset": "p",
-        "vllm.num_engines": 8,
-        "train.colocate_all": True,
-        "rollout.n_samples_per_prompt": 8,
-        "algo.kl.use_loss": True,
-        "algo.advantage.estimator": "group_norm",
-        "rollout.max_new_tokens": 64,
-        "ckpt.output_dir": "my model",
-        "actor.eps_clip_low_high": [0.1, 0.3],
-    }
-    done = restrain("integrate", "--command", script)
-    assert done.returncode == 0
-    assert "--generate_max_len => --rollout.max_new_tokens\n" in done.stdout
-
-
 BARE = "python -m openrlhf.cli.train_ppo_ray --train.colocate_all --algo.kl.use_loss --algo.advantage.estimator"
 
 
@@ -341,7 +317,6 @@ def test_ways_to_write_a_good_command(command):
         ("--actor.adam.lr fast", "invalid float value: 'fast'"),
         ("--algo.kl.estimator k9", "invalid choice: 'k9'"),
         ("--rollout.batchsize 3", "Did you mean 'rollout.batch_size'?"),
-        ("--prompt_max_len 1024", "Write --data.max_len with the sum of prompt_max_len and generate_max_len"),
         ("--train.colocate_all true", "'true' belongs to no flag"),
         ("--actor.adam.lr", "expected one argument"),
         ("--train.async_enable --train.partial_rollout_enable --vllm.enable_sleep", "Remove one of"),

@@ -76,28 +76,6 @@ def test_pods_with_a_gpu_ask_for_nvidias_runtime_where_it_is_not_the_default(ove
     assert classes == {(True, "nvidia"), (False, None)}
 
 
-@pytest.mark.parametrize("nodes", [8, 16])
-def test_more_nodes_than_the_overlay_has(nodes):
-    sets = {"actor.num_nodes": nodes, "ref.num_nodes": nodes, "vllm.num_engines": nodes * 8}
-    words = [word for name, value in sets.items() for word in ("--set", f"openrlhf.{name}={value}")]
-    objects = rendered("--max-nodes", nodes, *words, overlay="multi-node-h100")
-    (run,) = of_kind(objects, "RayJob")
-    (group,) = run["spec"]["rayClusterSpec"]["workerGroupSpecs"]
-    assert {group[key] for key in ("replicas", "minReplicas", "maxReplicas")} == {nodes}
-    assert worker_gpus(run) == nodes * 8
-    (quota,) = of_kind(objects, "ResourceQuota")
-    assert quota["spec"]["hard"][f"requests.{GPU}"] == str(nodes * 8)
-    # A head, a submitter and the workers, with another run's beside them.
-    assert int(quota["spec"]["hard"]["pods"]) >= 2 * (nodes + 2)
-    (queue,) = of_kind(objects, "ClusterQueue")
-    (flavor,) = queue["spec"]["resourceGroups"][0]["flavors"]
-    limits = {each["name"]: int(str(each["nominalQuota"]).removesuffix("Gi")) for each in flavor["resources"]}
-    assert limits[GPU] == nodes * 8
-    for name in ("cpu", "memory"):
-        asked = group["template"]["spec"]["containers"][0]["resources"]["requests"][name]
-        assert limits[name] >= nodes * int(str(asked).removesuffix("Gi"))
-
-
 def test_the_run_has_its_gpus_from_the_layout():
     two = {"actor.num_gpus_per_node": 2, "ref.num_gpus_per_node": 2, "vllm.num_engines": 2}
     sets = [word for name, value in two.items() for word in ("--set", f"openrlhf.{name}={value}")]
@@ -146,7 +124,6 @@ def test_what_a_prompt_file_is_made_of_follows_from_its_name(prompts, job, words
     [
         {"overlays": "single-node"},
         {"access_mode": "ReadOnly"},
-        {"max_nodes": 0},
         {"work_size": "2 TB"},
         {"work_size": "0Gi"},
         {"gpu_product": "NVIDIA H100 80GB"},
