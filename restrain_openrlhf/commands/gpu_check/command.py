@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -27,9 +28,20 @@ from restrain_openrlhf.errors import ConfigError, RestrainError
 # Of the command's own folder, new or empty, and the configuration of the run that is to be started afterwards, if any.
 Check = Callable[[Path, RunConfig | None], list[CheckOutcome]]
 
-Name = Literal["gradient", "training", "memory"]
-# In the order in which they run.
-CHECKS: Mapping[Name, Check] = {"gradient": check_gradient, "training": check_training, "memory": check_memory}
+
+class Name(StrEnum):
+    """The names that `--only` takes, in the order in which the checks run."""
+
+    GRADIENT = "gradient"
+    TRAINING = "training"
+    MEMORY = "memory"
+
+
+CHECKS: Mapping[Name, Check] = {
+    Name.GRADIENT: check_gradient,
+    Name.TRAINING: check_training,
+    Name.MEMORY: check_memory,
+}
 
 
 COLOURS: Mapping[Verdict, str] = {"pass": "green", "fail": "red", "skipped": "yellow"}
