@@ -53,25 +53,15 @@ def findings():
 def test_a_machine_that_is_ready(machine):
     smi(machine)
     found = findings()
-    assert [*found] == ["NVIDIA driver", "GPU 0", "Python.h", "nvcc", "/dev/shm", "attention", "optimizer"]
+    assert [*found] == ["NVIDIA driver", "GPU 0", "Python.h", "/dev/shm", "attention", "optimizer"]
     assert [name for name, finding in found.items() if not finding.ok] == []
-    assert found["NVIDIA driver"].found == "580.65.06"
     assert found["GPU 0"].found == "NVIDIA H100 80GB HBM3: 79.1 of 79.6 GiB free"
     assert found["attention"].found == "sdpa: flash-attn is not installed"
 
 
 @pytest.mark.parametrize(
     ("driver", "cuda", "ok"),
-    [
-        ("579.99", "13.0", False),
-        ("550.54.15", "13.0", False),
-        ("580.65.06", "13.0", True),
-        ("590.1", "13.0", True),
-        ("524.99", "12.9", False),
-        ("525.60.13", "12.9", True),
-        # The accelerator's own line says what is wrong.
-        ("300.1", None, True),
-    ],
+    [("579.99", "13.0", False), ("580.65.06", "13.0", True), ("524.99", "12.9", False), ("525.60.13", "12.9", True)],
 )
 def test_the_driver_must_be_as_new_as_torchs_cuda_wants(driver, cuda, ok, machine, monkeypatch):
     monkeypatch.setattr(doctor, "cuda_of_torch", lambda: cuda)
@@ -80,56 +70,43 @@ def test_the_driver_must_be_as_new_as_torchs_cuda_wants(driver, cuda, ok, machin
     assert (finding.found, finding.ok, "or newer" in finding.advice) == (driver, ok, not ok)
 
 
-PROGRAMS = [
-    ({}, "NVIDIA driver", "nvidia-smi does not run"),
-    ({"nvidia-smi": "echo 'Failed: Driver/library version mismatch'; exit 18"}, "NVIDIA driver", "version mismatch"),
-    ({"nvcc": "exit 3"}, "nvcc", "does not run"),
-]
-
-
-@pytest.mark.parametrize(("programs", "name", "advice"), PROGRAMS)
-def test_a_program_that_does_not_answer_is_found(machine, programs, name, advice):
-    for each, script in programs.items():
-        program(machine, each, script)
-    finding = findings()[name]
+@pytest.mark.parametrize(
+    ("script", "advice"),
+    [
+        (None, "nvidia-smi does not run"),
+        ("echo 'Failed: Driver/library version mismatch'; exit 18", "version mismatch"),
+    ],
+)
+def test_a_driver_that_does_not_answer_is_found(machine, script, advice):
+    if script:
+        program(machine, "nvidia-smi", script)
+    finding = findings()["NVIDIA driver"]
     assert (finding.ok, advice in finding.advice) == (False, True)
-    assert findings()["optimizer"].found.startswith("torch's fused AdamW")
 
 
-def test_without_pythons_headers_triton_cannot_compile(machine):
+def test_what_a_container_and_other_processes_take_away_is_found(machine, monkeypatch):
     (machine / "Python.h").unlink()
-    finding = findings()["Python.h"]
-    assert (finding.ok, "Debian: python3." in finding.advice) == (False, True)
-
-
-def test_of_several_gpus_the_one_that_another_process_uses_is_named(machine):
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: Usage(1023 * 2**20, 0, 0))
     smi(machine, rows=("A, 100, 100", "B, 89, 100", "C, 90, 100"))
-    assert [finding.ok for name, finding in findings().items() if name.startswith("GPU ")] == [True, False, True]
-
-
-@pytest.mark.parametrize(("mebibytes", "ok"), [(64, False), (1023, False), (1024, True)])
-def test_shared_memory_of_a_container(mebibytes, ok, machine, monkeypatch):
-    size = Usage(mebibytes * 2**20, 0, 0)
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: size if path == "/dev/shm" else None)
-    finding = findings()["/dev/shm"]
-    assert (finding.found, finding.ok, "--shm-size" in finding.advice) == (f"{mebibytes} MiB", ok, not ok)
+    wrong = {name: finding for name, finding in findings().items() if not finding.ok}
+    assert [*wrong] == ["GPU 1", "Python.h", "/dev/shm"]
+    assert "Debian: python3." in wrong["Python.h"].advice
+    assert "--shm-size" in wrong["/dev/shm"].advice
 
 
 @pytest.mark.parametrize(
-    ("version", "nvcc", "optimizer"),
+    ("nvcc", "optimizer"),
     [
-        (None, "none", "torch's fused AdamW: there is no nvcc"),
-        ("12.9", "12.9", "torch's fused AdamW: .*of CUDA 12.9, and torch of CUDA 13.0"),
-        ("13.0", "13.0", "DeepSpeed's Adam"),
+        (None, "torch's fused AdamW: there is no nvcc"),
+        ("exit 3", "torch's fused AdamW: .* does not run"),
+        ("echo 'release 12.9, V12.9.1'", "torch's fused AdamW: .*of CUDA 12.9, and torch of CUDA 13.0"),
+        ("echo 'release 13.0, V13.0.1'", "DeepSpeed's Adam"),
     ],
 )
-def test_the_optimizer_is_deepspeeds_only_with_an_nvcc_of_torchs_version(version, nvcc, optimizer, machine):
-    if version:
-        program(machine, "nvcc", f"echo 'Cuda compilation tools, release {version}, V{version}.1'")
-    found = findings()
-    assert (found["nvcc"].ok, found["nvcc"].found.startswith(nvcc)) == (True, True)
-    assert ("Not used" in found["nvcc"].advice) == (version != "13.0")
-    assert re.match(optimizer, found["optimizer"].found)
+def test_the_optimizer_is_deepspeeds_only_with_an_nvcc_of_torchs_version(nvcc, optimizer, machine):
+    if nvcc:
+        program(machine, "nvcc", nvcc)
+    assert re.match(optimizer, findings()["optimizer"].found)
 
 
 def test_a_flash_attention_that_cannot_be_loaded_is_found(machine, monkeypatch):
@@ -163,12 +140,14 @@ def test_a_torch_without_cuda_or_without_a_gpu_is_told(machine, monkeypatch):
         doctor._accelerator()
 
 
-@pytest.mark.parametrize(
-    ("running", "ok"), [((3, 10, 14), False), ((3, 11, 0), True), ((3, 12, 9), True), ((3, 13, 0), False)]
-)
-def test_another_python_is_found(running, ok, monkeypatch):
+@pytest.mark.parametrize(("running", "ok"), [((3, 10, 14), False), ((3, 11, 0), True), ((3, 13, 0), False)])
+def test_another_python_and_a_missing_compiler_are_found(running, ok, machine, monkeypatch):
     monkeypatch.setattr(doctor, "sys", SimpleNamespace(version_info=running))
     assert (doctor._python().found, doctor._python().ok) == (".".join(map(str, running)), ok)
+    program(machine, "gcc", "")
+    assert not doctor._compiler().ok
+    program(machine, "c++", "")
+    assert doctor._compiler().ok
 
 
 @pytest.fixture
@@ -188,10 +167,8 @@ def installed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("there", "found", "ok"),
     [
-        ("pretended-1.2.3", "1.2.3", True),
         ("pretended-1.2.3+cu130", "1.2.3+cu130", True),
         ("pretended_cpu-1.2.3", "1.2.3 (pretended-cpu)", True),
-        ("pretended-1.2.4", "1.2.4", False),
         ("pretended_cpu-1.2.30", "1.2.30 (pretended-cpu)", False),
         ("another-1.2.3", "not installed", False),
     ],
@@ -207,12 +184,6 @@ def test_an_openrlhf_on_which_the_agent_alone_works_will_do_and_is_said_to(insta
     installed(f"openrlhf-{release}")
     finding = doctor._openrlhf()
     assert (finding.ok, "the agent's file alone" in finding.found) == (ok, bool(alone))
-
-
-@pytest.mark.parametrize(("compiler", "ok"), [("g++", True), ("c++", True), ("gcc", False)])
-def test_a_machine_without_a_cpp_compiler_is_found(compiler, ok, machine):
-    program(machine, compiler, "")
-    assert (doctor._compiler().ok, "Debian: g++" in doctor._compiler().advice) == (ok, not ok)
 
 
 def test_a_hook_that_does_not_reach_a_method_fails_the_contract(monkeypatch):

@@ -54,7 +54,6 @@ def fill(folder: Path) -> None:
     for preset in PRESETS:
         prepared(folder, preset)
     finished_runs(folder)
-    reference(folder / "ref-gpu.jsonl")
     for name, kappa in (("mine", 2), ("other", 3)):
         (folder / f"{name}.yaml").write_text(THEIRS.format(kappa, name))
     for place in ("eval/base", "eval/mine", "eval/tuned", *ADAPTED):
@@ -68,7 +67,6 @@ def small_files(folder: Path) -> None:
         (folder / name).write_text(rows)
     (folder / "m.jsonl").write_text(dump({"problem": PROBLEMS[0], "answer": "2"}))
     (folder / "theirs.yaml").write_text("overlay: 8xa100-80g\n")
-    (folder / "some-gold.jsonl").write_text(dump({"problem": PROBLEMS[0], "answer": "2"}))
     (folder / "mine.csv").write_text("q,a\n1 + 1?,2\n2 + 2?,4\n")
     (folder / "questions.csv").write_text("id,question\na,dog..threeten..=\n")
     (folder / "rollouts.jsonl").write_text(dump({"id": 1, "problem": "1 + 1?", "responses": boxed("2", "3")}))
@@ -78,7 +76,6 @@ def small_files(folder: Path) -> None:
     for name in ("method.yaml", "shared/method.yaml"):
         (folder / name).write_text("method: {name: restrain, prompt_weight: online}\n")
     (folder / "data").mkdir()
-    (folder / "data" / "train.gold.jsonl").write_text(dump({"problem": PROBLEMS[0], "answer": "2"}))
     (folder / "benchmarks").mkdir()
     for name in ("math500", "amc23"):
         (folder / "benchmarks" / f"{name}.jsonl").write_text(dump({"problem": PROBLEMS[0], "answer": "2"}))

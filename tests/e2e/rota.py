@@ -13,7 +13,6 @@ PARTS: dict[str, frozenset[str]] = {
     "2": frozenset({"e2e/test_gpu_check.py"}),
     "3": frozenset(
         {
-            "commands/gpu_check/test_broken_gradient.py",
             "e2e/test_own_answers.py",
             "e2e/test_wrapped_agent.py",
             "hook/test_vllm_shards.py",

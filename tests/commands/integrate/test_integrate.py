@@ -10,9 +10,8 @@ import yaml
 from restrain_openrlhf.commands.integrate.changes import CommandReview
 from restrain_openrlhf.commands.integrate.script import Written
 from restrain_openrlhf.config.checks import CHECKS, refuse_settings
-from restrain_openrlhf.config.checks.contradictions import refused_if
 from restrain_openrlhf.config.checks.remedies import refusals
-from restrain_openrlhf.config.host_flags import agent_path, parse
+from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import build, parse_settings
 from tests.command_line import refused, restrain
@@ -299,7 +298,6 @@ def test_flags_in_variables_and_arrays_are_changed_where_they_are_assigned(tmp_p
         f'bash -lc "python -m openrlhf.cli.train_ppo_ray {GOOD}"',
         f"A=1 B='x y' nohup python -u -m openrlhf.cli.train_ppo_ray {GOOD} > log 2>&1 &",
         f"python -m openrlhf.cli.train_ppo_ray {GOOD} --train.agent_func_path $(restrain agent-path)",
-        f"python -m openrlhf.cli.train_ppo_ray {GOOD} --train.agent_func_path {agent_path()}",
         f"python -m openrlhf.cli.train_ppo_ray {GOOD} --algo.advantage.est group_norm",
     ],
 )
@@ -315,10 +313,8 @@ def test_ways_to_write_a_good_command(command):
     ("flags", "said"),
     [
         ("--actor.adam.lr fast", "invalid float value: 'fast'"),
-        ("--algo.kl.estimator k9", "invalid choice: 'k9'"),
         ("--rollout.batchsize 3", "Did you mean 'rollout.batch_size'?"),
         ("--train.colocate_all true", "'true' belongs to no flag"),
-        ("--actor.adam.lr", "expected one argument"),
         ("--train.async_enable --train.partial_rollout_enable --vllm.enable_sleep", "Remove one of"),
         ("--train.batch_size 100", "no multiple of the policy's 8 ranks"),
     ],
@@ -389,12 +385,3 @@ def test_a_change_is_one_that_the_gate_takes(flags, message):
         refuse_settings(config, {**values, **{name: value for each in found for name, value in each.change.items()}})
     else:
         assert "one of" in first.reason or "Install it" in first.reason
-
-
-def test_a_change_that_does_not_help_is_none_though_it_would_help_another_check():
-    config = HookConfig(method=parse_settings({"name": "ttrl"}))
-    always = refused_if(lambda *_: True, "rollout.n_samples_per_prompt is wrong. Set it to 4.")
-    large = refused_if(lambda flags, *_: flags["rollout.n_samples_per_prompt"] > 4, "It is large.")
-    first, second = refusals((always, large), config, flags_with({}), build(config.method))
-    assert (first.reason[:5], first.change) == ("rollo", {})
-    assert (second.reason, second.change) == ("It is large.", {})

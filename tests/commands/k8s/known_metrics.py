@@ -4,7 +4,8 @@ import dataclasses
 
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
 
-# Numbers that OpenRLHF's own trainer adds to each step's (trainer/ppo_trainer.py): tests/hook/test_trainers.py.
+# Numbers that OpenRLHF's own trainer and policy add to each step's (trainer/ppo_trainer.py, trainer/ray/ppo_actor.py):
+# tests/hook/test_trainers.py and tests/hook/test_token_means.py.
 HOST = (
     "rollout/response_length_mean",
     "timing/generation",
@@ -12,49 +13,28 @@ HOST = (
     "timing/ppo_train",
     "timing/broadcast",
     "timing/step_total",
+    "actor_grad_norm",
 )
-# That its policy does (trainer/ray/ppo_actor.py): tests/hook/test_token_means.py.
-HOST_POLICY = ("actor_grad_norm",)
-
-
-def all_of_them() -> set[str]:
-    """Training's and the service's."""
-    return training() | service()
 
 
 def training() -> set[str]:
-    from restrain_openrlhf.hook.logging.step_records import gauge_name
+    """Those of a row of `metrics.jsonl`, and the two of the run itself."""
+    from restrain_openrlhf.hook.logging.step_records import SPEEDS, gauge_name
     from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY
-
-    names = {gauge_name(name) for name in [*of_the_trainer(), *of_the_policy(), PEAK_MEMORY]}
-    return {f"ray_{name}" for name in names | {"restrain_step", "restrain_last_step_timestamp_seconds"}}
-
-
-def of_the_trainer() -> set[str]:
-    """As they are logged, in every row."""
-    from restrain_openrlhf.hook.logging.step_records import SPEEDS
     from restrain_openrlhf.hook.policy.rollout_gap import LogProbGap
-    from restrain_openrlhf.records.metrics import NOT_FINITE
-
-    votes = {
-        f"restrain/{field.name}"
-        for field in dataclasses.fields(StepVotes)
-        if field.type in ("int", "float", int, float)
-    }
-    gap = {f"restrain/{name}" for name in LogProbGap(0, 0, 0, 1).scalars()}
-    return votes | gap | {NOT_FINITE, *SPEEDS, *HOST}
-
-
-def of_the_policy() -> set[str]:
-    """As they are logged, where there is a reference policy and OpenRLHF computes entropies."""
     from restrain_openrlhf.hook.policy.token_means import MEANS
-    from restrain_openrlhf.records.metrics import TRAINED_TOKENS
+    from restrain_openrlhf.records.metrics import NOT_FINITE, TRAINED_TOKENS
 
-    return {*MEANS, TRAINED_TOKENS, *HOST_POLICY}
+    numbers = ("int", "float", int, float)
+    votes = {f"restrain/{field.name}" for field in dataclasses.fields(StepVotes) if field.type in numbers}
+    gap = {f"restrain/{name}" for name in LogProbGap(0, 0, 0, 1).scalars()}
+    every = {*votes, *gap, NOT_FINITE, *SPEEDS, *HOST, *MEANS, TRAINED_TOKENS, PEAK_MEMORY}
+    return {
+        f"ray_{name}" for name in {*map(gauge_name, every), "restrain_step", "restrain_last_step_timestamp_seconds"}
+    }
 
 
 def service() -> set[str]:
-    """As exported."""
     from restrain_openrlhf.scoring.service.telemetry import Metrics
 
     exported = set()

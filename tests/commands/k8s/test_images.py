@@ -63,12 +63,6 @@ def test_the_training_image_has_the_locks_and_the_manifests_ray():
             assert job["spec"]["rayClusterSpec"]["rayVersion"] == gpu["ray"]
 
 
-def test_the_services_lock_is_a_part_of_the_trainings():
-    serve, gpu = pins(ROOT / "requirements" / "serve.txt"), pins(ROOT / "requirements" / "gpu.txt")
-    assert {name: version for name, version in serve.items() if gpu.get(name) != version} == {}
-    assert not {"torch", "vllm", "ray", "openrlhf"} & set(serve)
-
-
 def test_the_services_lock_has_what_the_package_needs():
     import tomllib
 

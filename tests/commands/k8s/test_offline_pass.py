@@ -4,7 +4,6 @@ Volumes are folders here, and the engine answers by rule; everything else is the
 """
 
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,21 +17,14 @@ from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import check_run  # noqa: E402
-from restrain_openrlhf.reference import (  # noqa: E402
-    Reference,
-    all_gpus,
-    load_reference,
-    offline_pass,
-)
+from restrain_openrlhf.reference import all_gpus, load_reference, offline_pass  # noqa: E402
 from tests.command_line import restrain  # noqa: E402
-from tests.commands.k8s.experiments import ONE_GPU_PRESETS, job_of, rendered  # noqa: E402
-from tests.commands.k8s.manifests import OVERLAYS, Object, experiment_of, overlay, runs  # noqa: E402
+from tests.commands.k8s.experiments import rendered  # noqa: E402
+from tests.commands.k8s.manifests import Object, experiment_of  # noqa: E402
 from tests.reference.votes_by_rule import Engine  # noqa: E402
 
 PROBLEMS = 7
 MODEL = "/mnt/models/addition"
-WITH_MODEL = ("--set", f"openrlhf.actor.model_name_or_path={MODEL}")
-PASSES = [preset for preset in ONE_GPU_PRESETS if job_of(preset) == "train"]
 
 
 @pytest.fixture
@@ -58,39 +50,18 @@ def run_pods(job: Object) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def what_training_reads(objects: list[Object], run: Object, folder: Path) -> Reference:
-    """Run the steps of the pass with `folder` in place of the pods' volumes, and all that training checks before it."""
-    text = yaml.safe_dump_all([run, *objects]).replace("/mnt/", f"{folder}/mnt/")
-    run, *objects = yaml.safe_load_all(text)
+@pytest.mark.parametrize(("shards", "rollouts"), [(1, 16), (3, 20)])
+def test_what_the_steps_of_a_pass_write_is_what_training_reads(volumes, shards, rollouts):
+    """The steps of the pass, and all that training checks before it, with a folder in place of the pods' volumes."""
+    words = ("--shards", shards, "--set", f"pass_n={rollouts}", "--set", f"openrlhf.actor.model_name_or_path={MODEL}")
+    objects = rendered(*words, config="one_gpu/24gb/qwen3-0.6b-base", overlay="single-node")
+    objects = list(yaml.safe_load_all(yaml.safe_dump_all(objects).replace("/mnt/", f"{volumes}/mnt/")))
     jobs = {stage_of(each): each for each in objects if each["kind"] == "Job"}
+    assert jobs["reference"]["spec"]["completions"] == shards
     for step in OFFLINE_PASS:
         if step in jobs:
             run_pods(jobs[step])
-    config = experiment_of(objects, run, folder)
+    config = experiment_of(objects, jobs["train"], volumes)
     check_run(config, HostRun.of(config).flags)
-    reference = load_reference(config.reference)
-    assert len(reference.rows) == PROBLEMS
-    return reference
-
-
-@pytest.mark.parametrize(("shards", "rollouts"), [(1, 16), (3, 20)])
-def test_what_the_steps_of_a_pass_write_is_what_training_reads(volumes, shards, rollouts):
-    words = ("--shards", shards, "--set", f"pass_n={rollouts}")
-    objects = rendered(*WITH_MODEL, *words, config=PASSES[0], overlay="single-node")
-    (sampling,) = [each for each in objects if "restrain-pass" in each["metadata"]["labels"]]
-    assert sampling["spec"]["completions"] == shards
-    assert {row.n for row in what_training_reads(objects, *runs(objects), volumes).rows} == {16}
-
-
-@pytest.mark.parametrize("preset", PASSES)
-def test_a_preset_for_one_gpu_trains_on_the_pass_that_its_node_draws(volumes, preset):
-    objects = rendered(*WITH_MODEL, config=preset, overlay="single-node")
-    what_training_reads(objects, *runs(objects), volumes)
-
-
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_an_overlay_as_it_is_trains_on_the_pass_that_it_draws(volumes, name):
-    (run,) = [each for each in runs(overlay(name)) if each["metadata"]["name"] == "train"]
-    model = experiment_of(overlay(name), run, volumes).openrlhf["actor.model_name_or_path"]
-    run, *objects = yaml.safe_load_all(yaml.safe_dump_all([run, *overlay(name)]).replace(model, MODEL))
-    what_training_reads(objects, run, volumes)
+    rows = load_reference(config.reference).rows
+    assert (len(rows), {row.n for row in rows}) == (PROBLEMS, {16})
