@@ -56,8 +56,6 @@ def judge_digests(workers: Sequence[Mapping[str, str]], loaded: Mapping[str, str
 
 def main(model: str) -> None:
     """Print the digests of the model in this folder as one JSON object."""
-    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415
-
     detect().install()
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     import vllm  # noqa: PLC0415 - after the device is prepared

@@ -1,5 +1,6 @@
 """`restrain integrate`: shows an existing training command with RESTRAIN in it, and what to know before using it."""
 
+import difflib
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated
 import typer
 
 from restrain_openrlhf.answers import MATHEMATICS
-from restrain_openrlhf.commands.integrate.changes import CommandReview, config_named, diff, own_agent
+from restrain_openrlhf.commands.integrate.changes import CONFIG_FLAG, CommandReview, last_value, own_agent
 from restrain_openrlhf.commands.integrate.script import Written
 from restrain_openrlhf.commands.options import MethodKeys
 from restrain_openrlhf.config.command_line import parse_overrides
@@ -74,7 +75,7 @@ def _configuration(
     given = parse_overrides(overrides or [], example="kappa=2")
     if config is not None and (given or method):
         raise ConfigError("--config already sets the method. Leave out either --config, or --method and --set.")
-    named = config_named(written)
+    named = last_value(written, CONFIG_FLAG)
     found = config or (Path(named) if named is not None and Path(named).is_file() else None)
     if found is not None:
         return found, load_hook_config(found)
@@ -86,7 +87,9 @@ def _configuration(
 def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConfig) -> Iterator[str]:
     method = build(ours.method)
     yield _title("The change")
-    yield diff(written.text, verdict.changed(written, str(path))) or "Nothing: the command already has RESTRAIN."
+    texts = (text.splitlines() for text in (written.text, verdict.changed(written, str(path))))
+    lines = difflib.unified_diff(*texts, "yours", "with RESTRAIN", lineterm="")
+    yield "\n".join(lines) or "Nothing: the command already has RESTRAIN."
     if not path.is_file():
         yield _title(f"{path}, where the command runs; its paths are seen by every node")
         yield _file(ours, own_agent(written))

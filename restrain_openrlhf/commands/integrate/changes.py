@@ -1,6 +1,5 @@
 """Reviews the flags of a user's command by the gate of runs, and changes the command's text."""
 
-import difflib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -61,7 +60,6 @@ class CommandReview:
     flags: Mapping[str, Any]
     change: Mapping[str, Any]
     given: tuple[Given, ...]
-    config: str | None
 
     @classmethod
     def of(cls, written: Written, config: HookConfig) -> Self:
@@ -88,11 +86,11 @@ class CommandReview:
         refused += [RefusedFlag(each.reason, _in_words(each.change)) for each in found]
         unchecked = [*filter(_UNKNOWN.search, stray), *(" ".join(flag.words) for flag in read if flag.is_unknown)]
         values = {**flags, **change}
-        return cls(tuple(refused), tuple(unchecked), unknown, values, change, tuple(given), config_named(written))
+        return cls(tuple(refused), tuple(unchecked), unknown, values, change, tuple(given))
 
     def changed(self, written: Written, config_path: str) -> str:
         """The command's text with our program, our flag, and all changes."""
-        added = [f"--{CONFIG_FLAG} {config_path}"] if self.config is None else []
+        added = [f"--{CONFIG_FLAG} {config_path}"] if last_value(written, CONFIG_FLAG) is None else []
         edits: set[tuple[int, int, str]] = set()
         for name, value in self.change.items():
             own = [flag for flag in self.given if flag.name == name]
@@ -140,24 +138,13 @@ class _Read(dict[str, Any]):
         return super().__getitem__(name)
 
 
-def config_named(written: Written) -> str | None:
-    """The file that --restrain.config names; None if it is not given."""
-    return _last_value(written, CONFIG_FLAG)
-
-
-def diff(before: str, after: str) -> str:
-    """A unified diff; empty if nothing changes."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "yours", "with RESTRAIN", lineterm="")
-    return "\n".join(lines)
-
-
 def own_agent(written: Written) -> str | None:
     """The path of the user's own agent in the command; None if there is none, or only the shell knows it."""
-    path = _last_value(written, "train.agent_func_path") or AGENT_PATH
+    path = last_value(written, "train.agent_func_path") or AGENT_PATH
     return None if _UNKNOWN.search(path) or is_agent(path) else path
 
 
-def _last_value(written: Written, name: str) -> str | None:
+def last_value(written: Written, name: str) -> str | None:
     """The value of a flag; the last one counts if it is given several times."""
     given = [flag for flag in _flags(written.flags)[0] if flag.name == name and flag.values]
     return given[-1].values[0] if given else None

@@ -261,12 +261,16 @@ def _programs(text: str, where: str, start: int, end: int) -> Iterator[tuple[Wor
 
 
 def _quoted_programs(text: str, where: str, words: tuple[Word, ...]) -> Iterator[tuple[Word, tuple[Word, ...]]]:
-    """Those inside words that are a whole command in one pair of quotes, as `bash -c` takes it."""
+    """Those inside words that are a whole command in one pair of quotes, as `bash -c` takes it.
+
+    A command whose flags have escaped quotes is not among them.
+    """
     for word in words:
-        raw = text[word.start : word.end]
-        is_quoted = raw[:1] in ("'", '"') and raw[-1] == raw[0] and f"\\{raw[0]}" not in raw
-        if is_quoted and (HOST_MODULE in raw or HOOKED_MODULE in raw):
-            yield from _programs(text, where, word.start + 1, word.end - 1)
+        quote, last = text[word.start : word.start + 1], text[word.end - 1 : word.end]
+        if quote == last and quote in ("'", '"') and (HOST_MODULE in word.text or HOOKED_MODULE in word.text):
+            for program, flags in _programs(text, where, word.start + 1, word.end - 1):
+                if f"\\{quote}" not in text[program.start : word.end - 1]:
+                    yield program, flags
 
 
 def _entry_point(text: str, path: Path) -> str:

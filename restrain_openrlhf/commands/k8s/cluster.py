@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,6 @@ STORAGE = "/spec/resources/requests/storage"
 MONITORS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 GPU_JOBS = ("reference", "evaluation", "train", "test-time")
 PRODUCT = "nvidia.com/gpu.product"
-
-
-class AccessMode(StrEnum):
-    """Which pods can mount the volumes at the same time: those on all nodes, or those on one node."""
-
-    ALL_NODES = "ReadWriteMany"
-    ONE_NODE = "ReadWriteOnce"
 
 
 SIZE = r"^(\d*[1-9]\d*(\.\d+)?|\d+\.\d*[1-9]\d*)(Mi|Gi|Ti|M|G|T)$"
@@ -48,7 +40,6 @@ class Cluster(BaseModel):
         None, pattern=LABEL_VALUE, description="GPU type of the nodes: their label nvidia.com/gpu.product."
     )
     storage_class: str | None = Field(None, pattern=NAME, description="Storage class of the volumes.")
-    access_mode: AccessMode | None = Field(None, description="Access mode of the volumes.")
     models_size: str | None = Field(None, pattern=SIZE, description="Size of the models volume, such as 500Gi.")
     work_size: str | None = Field(None, pattern=SIZE, description="Size of the work volume, such as 2Ti.")
     pull_secrets: list[str] = Field([], description="Secrets of the namespace for pulling images.")
@@ -81,7 +72,6 @@ class Cluster(BaseModel):
         """JSON6902 patches that put these settings into the tree, in Kustomize's form."""
         changes = (
             ({"kind": CLAIM}, "/spec/storageClassName", self.storage_class),
-            ({"kind": CLAIM}, "/spec/accessModes", self.access_mode and [str(self.access_mode)]),
             ({"kind": CLAIM, "name": "models"}, STORAGE, self.models_size),
             ({"kind": CLAIM, "name": "work"}, STORAGE, self.work_size),
             ({"kind": "ServiceAccount"}, "/imagePullSecrets", [{"name": each} for each in self.pull_secrets]),
@@ -97,14 +87,6 @@ class Cluster(BaseModel):
                 # The labels that an overlay asks for stay.
                 pod["nodeSelector"] = {**pod.get("nodeSelector", {}), PRODUCT: self.gpu_product}
         return kept
-
-    def refuse_one_node(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Raises ConfigError if pods on several nodes would share a volume of one node."""
-        if self.access_mode is AccessMode.ONE_NODE and "RayJob" in {each["kind"] for each in objects}:
-            raise ConfigError(
-                f"access_mode is {AccessMode.ONE_NODE}, but the pods of a Ray cluster run on several nodes and share "
-                f"volumes. Give a storage class with {AccessMode.ALL_NODES}, or use the overlay single-node."
-            )
 
     def added_components(self, tree: Path) -> list[Path]:
         """Folders of the Kustomize components to add.

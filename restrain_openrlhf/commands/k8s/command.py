@@ -54,9 +54,7 @@ def manifests_of(
     wanted = stages.chosen(experiment, only)
     tree = _tree(experiment, overlay, cluster, images, benchmarks)
     found = stages.by_stage(cluster.fitted(tree), wanted)
-    every = [each for objects in found.values() for each in objects]
-    cluster.refuse_one_node(every)
-    _refuse_unset(every)
+    _refuse_unset(each for objects in found.values() for each in objects)
     return {
         stage: objects if stage in stages.SHARED else stages.named(objects, experiment.name)
         for stage, objects in found.items()

@@ -158,6 +158,10 @@ ENTRY=openrlhf.cli.train_ppo_ray
 CMD="python3 -m $ENTRY FLAGS --algo.advantage.estimator rloo"
 echo $CMD; pgrep -f "python -m openrlhf.cli.train_ppo_ray"
 $CMD""",
+    "escaped quotes before the program, as in OpenRLHF's own script for Slurm": r"""
+bash -c "ray job submit --runtime-env-json='{\"working_dir\": \"/x\"}' \
+    -- python3 -m openrlhf.cli.train_ppo_ray FLAGS \
+    --algo.advantage.estimator rloo" """,
     "comments in backquotes": r"""
 python3 -m openrlhf.cli.train_ppo_ray FLAGS \
   `# the learning rate` \

@@ -257,7 +257,6 @@ def test_steps_that_nothing_needs_are_left_out():
         (("--set", "openrlhf.logger.wandb.key=0123456789abcdef"), "8xa100-80g", "on Kubernetes in a Secret"),
         (("--manifests", "docs"), "8xa100-80g", "has no overlays/"),
         (("--components", "runtime"), "8xa100-80g", "'runtime' is unknown. Choose one of images"),
-        (("--access-mode", "ReadWriteOnce"), "8xa100-80g", "share volumes"),
     ],
 )
 def test_bad_input_is_one_line(words, overlay, message):
