@@ -1,11 +1,6 @@
 """The checks as a whole: chosen by name, one after the other, told in a table and in JSON, no process left behind."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -24,8 +19,6 @@ from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import RunError  # noqa: E402
 from restrain_openrlhf.machine.device import Device, Unsupported  # noqa: E402
 from tests.command_line import refused, restrain  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
-from tests.processes import HEEDS_CTRL_C  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -164,23 +157,3 @@ def is_alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_check_leaves_no_process(tmp_path, sent):
-    script = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from restrain_openrlhf.commands.gpu_check import run_module\n"
-        f"run_module('tests.machine.sleeper', ['600'], Path({str(tmp_path / 'log')!r}))\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", HEEDS_CTRL_C + script], stderr=subprocess.DEVNULL, cwd=ROOT)
-    log = tmp_path / "log"
-    while not (log.exists() and log.read_text().strip()):
-        assert process.poll() is None
-        time.sleep(0.05)
-    child = int(log.read_text())
-    process.send_signal(sent)
-    process.wait()
-    assert not is_alive(child)
-    assert Path(log).exists()

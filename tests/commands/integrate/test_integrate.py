@@ -223,7 +223,7 @@ def test_a_variable_that_depends_on_a_condition_is_not_checked(assigned):
     assert "invalid int value" in done.stdout
 
 
-@pytest.mark.parametrize("style", [">-", "|", '"', ""])
+@pytest.mark.parametrize("style", [">-", "|", '"'])
 def test_the_entry_point_of_a_rayjob_is_read_as_yaml_has_it(style, tmp_path):
     flags = [
         "--actor.model_name_or_path m",

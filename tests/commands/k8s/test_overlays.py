@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
-from restrain_openrlhf.config import host_flags
-from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
 from restrain_openrlhf.config.shipped import KUBERNETES
 from tests.commands.k8s import known_metrics
-from tests.commands.k8s.manifests import OVERLAYS, Object, Pod, experiment_of, of_kind, overlay, pods, runs, worker_gpus
+from tests.commands.k8s.manifests import OVERLAYS, Object, Pod, of_kind, overlay, pods, runs, worker_gpus
 from tests.commands.k8s.schemas import problems
 
 DIGEST = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
@@ -101,25 +99,6 @@ def test_waiting_for_gpus_uses_up_no_deadline(name):
         if "backoffLimitPerIndex" in job["spec"]:
             # A lost node's shard is not drawn twice at a time: two pods would write the same files.
             assert job["spec"]["podReplacementPolicy"] == "Failed"
-
-
-# GiB of the smallest GPU that an overlay is for, where that is less than its `gpu_memory`.
-SMALLEST_GPU = {"single-node": 24}
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_what_an_overlay_runs_fits_its_smallest_gpu_with_a_tenth_left(name, tmp_path):
-    gpu = SMALLEST_GPU.get(name, load_overlay(Cluster(overlay=name), KUBERNETES).nodes.gpu_memory) * GIB
-    for each in runs(overlay(name)):
-        flags = flags_of(overlay(name), each, tmp_path)
-        assert why_it_cannot_fit(flags, gpu) is None
-        _, peak = estimate(flags, shape_of(flags["actor.model_name_or_path"]), gpu).peak
-        assert peak <= 0.9 * gpu, each["metadata"]["name"]
-
-
-def flags_of(objects: list[Object], run: Object, folder: Any) -> dict[str, Any]:
-    return host_flags.flags_of(experiment_of(objects, run, folder))
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

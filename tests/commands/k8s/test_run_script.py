@@ -106,20 +106,15 @@ def test_a_ray_job_that_is_tried_again_is_waited_for(cluster):
     assert (done.returncode, "is complete" in done.stdout) == (0, True), done.stderr
 
 
-def test_what_is_there_is_not_applied_again(cluster):
-    one = cluster(folder(*SHORT))
-    assert one.run(folder(*SHORT)).returncode == 0
-    before = one.writes()
-    again = one.run(folder(*SHORT))
-    assert (again.returncode, one.writes()) == (0, before), again.stderr
-
-
-def test_a_job_that_runs_is_waited_for_and_left_alone(cluster):
+def test_what_is_there_is_waited_for_and_left_alone(cluster):
     one = cluster(folder(*SHORT), goes={"prefetch": ["running"] * 3})
     one.apply(folder(*SHORT), "platform", "claims", "prefetch")
     done = one.run(folder(*SHORT))
     assert done.returncode == 0, done.stderr
     assert sum(call.startswith("APPLY") and call.endswith(f"jobs/prefetch-{NAME}") for call in one.server.calls) == 1
+    before = one.writes()
+    again = one.run(folder(*SHORT))
+    assert (again.returncode, one.writes()) == (0, before), again.stderr
 
 
 def test_a_failed_job_ends_it_until_it_is_deleted(cluster):
