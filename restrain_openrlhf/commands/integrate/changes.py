@@ -86,7 +86,7 @@ class CommandReview:
         refused += [RefusedFlag(each.reason, _in_words(each.change)) for each in found]
         unchecked = [*filter(_UNKNOWN.search, stray), *(" ".join(flag.words) for flag in read if flag.is_unknown)]
         values = {**flags, **change}
-        return cls(tuple(refused), tuple(unchecked), unknown, values, change, tuple(given))
+        return cls(tuple(refused), tuple(dict.fromkeys(unchecked)), unknown, values, change, tuple(given))
 
     def changed(self, written: Written, config_path: str) -> str:
         """The command's text with our program, our flag, and all changes."""
