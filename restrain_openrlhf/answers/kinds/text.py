@@ -62,33 +62,25 @@ class Text(AnswerKind):
     gold_columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
     name: Literal["text"] = "text"
-    read: Literal["auto", "tag", "marker", "last_line"] = Field(
-        "auto",
-        description=(
-            "Where the answer is: in a `tag`, after a `marker`, or on the last line. `auto` takes the first of these "
-            "that a response has: tag, box, marker, last line."
-        ),
-    )
-    tag: str = Field("answer", min_length=1, description="The tag's name: `answer` reads `<answer>...</answer>`.")
-    marker: str | None = Field(
-        None,
-        min_length=1,
-        description=(
-            'The text on the answer\'s line that precedes it, such as `Sentiment:`. Default: "Answer:", "the answer '
-            'is" and `####`.'
-        ),
-    )
-    ignore_case: bool = Field(True, description="Whether upper and lower case are equal.")
-    ignore_articles: bool = Field(True, description="Whether the words a, an and the are ignored.")
-    ignore_punctuation: bool = Field(
-        True,
-        description=(
-            "Whether punctuation is ignored, except where it carries a meaning: 1.5, -5, $5, 5%, !p, a/b, x<y, A-, C#. "
-            "A hyphen between words is a space."
-        ),
-    )
-    ignore_space: bool = Field(True, description="Whether any amount of white space equals one space.")
-    unicode: bool = Field(True, description="Whether letters are compared in Unicode's form NFKC.")
+    read: Literal["auto", "tag", "marker", "last_line"] = "auto"
+    """Where the answer is: in a `tag`, after a `marker`, or on the last line. `auto` takes the first of these that a
+    response has: tag, box, marker, last line."""
+    tag: Annotated[str, Field(min_length=1)] = "answer"
+    """The tag's name: `answer` reads `<answer>...</answer>`."""
+    marker: Annotated[str | None, Field(min_length=1)] = None
+    """The text on the answer's line that precedes it, such as `Sentiment:`. Default: "Answer:", "the answer is" and
+    `####`."""
+    ignore_case: bool = True
+    """Whether upper and lower case are equal."""
+    ignore_articles: bool = True
+    """Whether the words a, an and the are ignored."""
+    ignore_punctuation: bool = True
+    """Whether punctuation is ignored, except where it carries a meaning: 1.5, -5, $5, 5%, !p, a/b, x<y, A-, C#. A
+    hyphen between words is a space."""
+    ignore_space: bool = True
+    """Whether any amount of white space equals one space."""
+    unicode: bool = True
+    """Whether letters are compared in Unicode's form NFKC."""
 
     def check_row(self, row: Row) -> None:
         """Parse the row's aliases."""

@@ -21,7 +21,7 @@ ROWS = {
     "choice": {"problem": "Capital of France?", "options": ["London", "Paris", "A dog", "None of the above"]},
     "text": {"problem": "Capital of France?", "aliases": ["Paris", "Paname"]},
     "number": {"problem": "How far?"},
-    "json": {"problem": "Which city?", "schema": {"type": ["array", "object"]}},
+    "json": {"problem": "Which city?"},
 }
 CELL = r"`((?:[^`]|(?<=\S)`(?=\S))+)`"
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import random
 import re
 import sqlite3
 import subprocess
@@ -15,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers.kind import parse_kind
-from restrain_openrlhf.answers.kinds.sql import Sql, database
-from restrain_openrlhf.answers.kinds.sql.database import QUERIES
-from restrain_openrlhf.answers.kinds.sql.statement import orders_rows
+from restrain_openrlhf.answers.kinds import sql_database as database
+from restrain_openrlhf.answers.kinds.sql import Sql
+from restrain_openrlhf.answers.kinds.sql_database import QUERIES
+from restrain_openrlhf.answers.kinds.sql_statement import orders_rows
 from restrain_openrlhf.errors import DataError, GraderError
 from tests.conftest import ROOT
 from tests.docs import printed
@@ -147,27 +147,17 @@ def test_queries_are_equal_where_their_rows_are(first, second, equal):
         "SELECT readfile('/etc/passwd')",
         "SELECT last_insert_rowid()",
         "SELECT sqlite_version()",
-    ],
-)
-def test_what_is_no_safe_reading_is_no_answer(query):
-    assert KIND.extract(fenced(query), ROW) is None
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
+        # Queries without an end, and values without a bound.
         f"{ENDLESS} SELECT count(*) FROM x",
-        f"{ENDLESS} SELECT n FROM x",
         f"{ENDLESS} SELECT n FROM x ORDER BY n DESC",
         "SELECT randomblob(1000000000)",
         "SELECT length(zeroblob(1000000000))",
         f"SELECT count(*) FROM {', '.join(f'singer s{place}' for place in range(20))}",
-        f"SELECT 1 FROM {', '.join(f'singer s{place}' for place in range(9))} ORDER BY random()",
         f"SELECT {'(' * 5000}1{')' * 5000}",
         f"SELECT {'1 + ' * 4000}1",
     ],
 )
-def test_a_query_without_an_end_is_no_answer_within_seconds(query):
+def test_what_is_no_safe_and_bounded_reading_is_no_answer_within_seconds(query):
     start = time.monotonic()
     assert KIND.extract(fenced(query), ROW) is None
     assert time.monotonic() - start < 60
@@ -177,11 +167,8 @@ def test_a_query_without_an_end_is_no_answer_within_seconds(query):
     "value",
     [
         "printf('%.*c', 1000000000, 'x')",
-        "length(group_concat(printf('%.*c', 900000, 'x')))",
         f"printf('%.*c', 900000, 'a') LIKE '{'%a' * 499}b'",
         f"printf('%.*c', 900000, 'a') GLOB '{'*[a-z]' * 150}b'",
-        f"'a' LIKE '{'%a' * 5000}'",
-        "replace(printf('%.*c', 900000, 'a'), 'a', 'bbbbbbbb')",
         "json_extract(printf('%.*c', 900000, '['), '$')",
     ],
 )
@@ -200,9 +187,8 @@ def test_a_query_ends_by_its_steps_whatever_the_computer():
 
 def test_a_query_ends_by_its_processor_time():
     slow = "instr(printf('%.*c', 900000, 'a'), printf('%.*c', 400000, 'a') || s.Age)"
-    query = fenced(f"SELECT {slow} FROM singer s, singer t, singer u")
     start = time.monotonic()
-    assert Sql(seconds=1).extract(query, ROW) is None
+    assert Sql(seconds=1).extract(fenced(f"SELECT {slow} FROM singer s, singer t, singer u"), ROW) is None
     assert time.monotonic() - start < database.PATIENCE_SECONDS / 2
     assert KIND.extract(fenced("SELECT 16"), ROW) == "SELECT 16"
 
@@ -229,7 +215,7 @@ def test_a_process_that_runs_nothing_is_said(monkeypatch, tmp_path, script, said
     """Every query would be missing."""
     QUERIES.close()
     (tmp_path / "worker.py").write_text(script)
-    monkeypatch.setattr(database.worker, "__file__", str(tmp_path / "worker.py"))
+    monkeypatch.setattr(database.sql_worker, "__file__", str(tmp_path / "worker.py"))
     with pytest.raises(GraderError, match=said):
         KIND.extract(fenced("SELECT 20"), ROW)
 
@@ -243,6 +229,7 @@ def test_now_stands_still():
 
 PAGE = printed.section((ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8"), "sql")
 EXAMPLES = re.findall(r"^\| `(SELECT[^`]*)` \| `(SELECT[^`]*)` \| (yes|no) \|", PAGE, re.MULTILINE)
+assert len(EXAMPLES) > 8
 
 
 @pytest.mark.parametrize(("first", "second", "equal"), EXAMPLES)
@@ -251,10 +238,6 @@ def test_the_pages_examples_are_true(first, second, equal):
     one, other = KIND.classes([KIND.extract(fenced(query), row) for query in (first, second)], row)
     assert None not in (one, other)
     assert (one == other) is (equal == "yes")
-
-
-def test_the_page_has_examples():
-    assert len(EXAMPLES) > 8
 
 
 # --- rows and gold, in Spider's shape: dev.json has question, query and db_id, database/ a folder and file a db_id.
@@ -275,17 +258,9 @@ def spider(tmp_path_factory):
 EXAMPLE = {
     "db_id": "concert_singer",
     "query": "SELECT name ,  country FROM singer ORDER BY age DESC",
-    "query_toks": ["SELECT", "name", ",", "country", "FROM", "singer", "ORDER", "BY", "age", "DESC"],
-    "query_toks_no_value": ["select", "name", ",", "country", "from", "singer", "order", "by", "age", "desc"],
     "question": "What is the name and country of singers, from the oldest to the youngest?",
-    "question_toks": ["What", "is", "the", "name", "and", "country", "of", "singers", "?"],
     "sql": {"from": {"table_units": [["table_unit", 1]]}, "orderBy": ["desc", []], "limit": None},
 }
-
-
-def test_of_a_row_of_spiders_the_kind_gets_the_database_and_no_gold():
-    row = KIND.row(EXAMPLE["question"], EXAMPLE)
-    assert row == {"problem": EXAMPLE["question"], "db_id": "concert_singer"}
 
 
 @pytest.mark.parametrize(
@@ -302,6 +277,7 @@ def test_of_a_row_of_spiders_the_kind_gets_the_database_and_no_gold():
 def test_a_row_of_spiders_is_graded_by_its_gold_querys_rows(spider, answer, right):
     kind = parse_kind({"name": "sql", "databases": str(spider)})
     row = kind.row(EXAMPLE["question"], EXAMPLE)
+    assert row.keys() == {"problem", "db_id", "database_digest"}
     assert kind.is_right(answer, EXAMPLE["query"], row) is right
 
 
@@ -425,35 +401,21 @@ def test_text_that_is_no_unicode_is_no_answer(text):
     assert KIND.extract(text, ROW) is None
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "SELECT ",
-        "SELECT\n\n",
-        "'",
-        '"',
-        "`",
-        "```sql\n",
-        "``` ",
-        "/*",
-        "--\n",
-        "((",
-        "WITH a (",
-        "WITH a AS (SELECT\n",
-        ";",
-        ":",
-        "> ",
-        " ",
-        "\t",
-        "\n",
-        "\n \n",
-        "<think>",
-        "</think>",
-        "a",
-        "SELECT '';",
-        "`SELECT ",
-    ],
-)
+PIECES = [
+    "SELECT ",
+    "SELECT\n\n",
+    "```sql\n",
+    "``` ",
+    "--\n",
+    "WITH a (",
+    "WITH a AS (SELECT\n",
+    "> ",
+    "\n \n",
+    "SELECT '';",
+]
+
+
+@pytest.mark.parametrize("piece", [*PIECES, *"'\"`;: \t\na", "/*", "((", "<think>", "</think>", "`SELECT "])
 def test_a_megabyte_of_anything_is_read_within_a_second(piece):
     text = piece * ((1 << 20) // len(piece))
     start = time.process_time()
@@ -471,19 +433,6 @@ def test_keys_are_the_same_in_another_process():
         [sys.executable, "-c", script], input=json.dumps([query, ROW]), capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == KIND.key(query, ROW)
-
-
-def test_sixteen_thousand_answers_take_seconds():
-    """A loose bound; benchmarks/kinds.py has the time."""
-    rng = random.Random(0)
-    groups = [
-        [f"SELECT Name FROM singer WHERE Age > {rng.choice((30, 31, 40))} AND {group} = {group}" for _ in range(16)]
-        for group in range(100)
-    ]
-    start = time.monotonic()
-    for group in groups:
-        KIND.classes([KIND.extract(fenced(query), ROW) for query in group], ROW)
-    assert time.monotonic() - start < 60
 
 
 def test_where_the_databases_lie_is_not_part_of_what_the_kind_is():

@@ -169,10 +169,9 @@ def no_programs(monkeypatch):
         ({"name": "sql"}, {}, DataError, "it has none"),
         ({"name": "number", "unit": "yards of ale"}, {}, DataError, "is not a unit that Pint knows"),
         ({"name": "number"}, {"unit": "yards of ale"}, DataError, "is not a unit that Pint knows"),
-        ({"name": "json"}, {"schema": {"type": "thing"}}, DataError, "JSON Schema of the prompt"),
         ({"name": "choice"}, {"options": []}, DataError, "no list of options"),
         ({"name": "text"}, {"aliases": 3}, DataError, "'aliases'"),
-        ({"name": "embedding", "model": "./not_here", "threshold": 0.5}, {}, ConfigError, "no such folder"),
+        ({"name": "embedding", "model": "./not_here", "threshold": 0.5}, {}, ConfigError, "cannot be loaded"),
         ({"name": "judge", "callable": "not_here:judge"}, {}, ConfigError, "cannot be imported"),
         ({"name": "judge", "url": "http://j", "token_variable": "NONE"}, {}, ConfigError, "variable NONE"),
         ({"name": "judge", "url": "http://j", "send": ["rubric"]}, {}, DataError, "no column 'rubric'"),
@@ -191,7 +190,7 @@ def no_programs(monkeypatch):
 )
 @pytest.mark.usefixtures("no_programs")
 def test_each_kind_says_what_it_lacks(block, row, error, said):
-    for name, package in {"number": "pint", "json": "jsonschema", "embedding": "transformers"}.items():
+    for name, package in {"number": "pint", "embedding": "transformers"}.items():
         if block["name"] == name:
             pytest.importorskip(package, reason=f"needs {package}, of an extra")
     with pytest.raises(error, match=said):

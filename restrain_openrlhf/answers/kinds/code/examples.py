@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from restrain_openrlhf.answers.kinds.code.syntax import parse
-from restrain_openrlhf.answers.kinds.code.task import Task
+from restrain_openrlhf.answers.kinds.code.task import Task, parse
 
 # The most places that are searched, and the most characters of one value.
 MOST, LONG = 50, 2000

@@ -55,34 +55,23 @@ class Code(AnswerKind):
     instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
 
     name: Literal["code"] = "code"
-    inputs: Annotated[int, Field(ge=1, le=500)] = Field(
-        default=30, description="Number of inputs on which programs are compared. More inputs tell more programs apart."
-    )
-    ignore_order: bool = Field(
-        default=False,
-        description="Whether lists with the same values in another order are equal; the same for printed lines.",
-    )
-    call_seconds: Annotated[float, Field(gt=0, le=60)] = Field(
-        default=0.5, description="CPU seconds of one call. A call that takes longer fails."
-    )
-    program_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
-        default=3.0, description="CPU seconds of one program on all inputs. Its remaining calls then fail."
-    )
-    test_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
-        default=10.0, description="CPU seconds of one program on its tests, in an evaluation."
-    )
-    memory_mib: Annotated[int, Field(ge=64)] = Field(default=1024, description="Memory of one program, in MiB.")
-    group_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=300.0,
-        description="Seconds that a group may take. Programs that have not started by then have no answer.",
-    )
-    sandbox: Confinement = Field(
-        default="bubblewrap",
-        description=(
-            "What confines programs: `bubblewrap`; or `container`, only limits and a filter of system calls, under "
-            "which programs can read all files that the run can read."
-        ),
-    )
+    inputs: Annotated[int, Field(ge=1, le=500)] = 30
+    """Number of inputs on which programs are compared. More inputs tell more programs apart."""
+    ignore_order: bool = False
+    """Whether lists with the same values in another order are equal; the same for printed lines."""
+    call_seconds: Annotated[float, Field(gt=0, le=60)] = 0.5
+    """CPU seconds of one call. A call that takes longer fails."""
+    program_seconds: Annotated[float, Field(gt=0, le=600)] = 3.0
+    """CPU seconds of one program on all inputs. Its remaining calls then fail."""
+    test_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """CPU seconds of one program on its tests, in an evaluation."""
+    memory_mib: Annotated[int, Field(ge=64)] = 1024
+    """Memory of one program, in MiB."""
+    group_seconds: Annotated[float, Field(gt=0)] = 300.0
+    """Seconds that a group may take. Programs that have not started by then have no answer."""
+    sandbox: Confinement = "bubblewrap"
+    """What confines programs: `bubblewrap`; or `container`, only limits and a filter of system calls, under which
+    programs can read all files that the run can read."""
 
     def check_machine(self) -> None:
         """Run a program in the sandbox."""

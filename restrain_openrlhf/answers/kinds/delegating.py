@@ -1,10 +1,8 @@
-"""The base class of kinds that compare meanings: another kind reads answers, and a group's texts are compared."""
+"""Base classes of kinds for which other kinds read: that of any such kind, and that of kinds that compare meanings."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
-
-from pydantic import Field
 
 from restrain_openrlhf.answers.kind import AnswerKind, AnyKind, Row, number_classes
 from restrain_openrlhf.answers.kinds.text import Text
@@ -13,7 +11,36 @@ from restrain_openrlhf.answers.kinds.text import Text
 AS_WRITTEN = Text(ignore_case=False, ignore_articles=False, ignore_punctuation=False)
 
 
-class ComparedTexts(AnswerKind):
+class Delegating(AnswerKind):
+    """A kind for whose rows other kinds read, compare and grade."""
+
+    @abstractmethod
+    def of(self, row: Row) -> AnswerKind:
+        """The kind that reads answers to the row's prompt. Raises DataError if the row names none."""
+
+    def check_row(self, row: Row) -> None:
+        self.of(row).check_row(row)
+
+    def check_prompt(self, text: str, row: Row) -> None:
+        self.of(row).check_prompt(text, row)
+
+    def instruction_for(self, row: Row) -> str:
+        return self.of(row).instruction_for(row)
+
+    def extract(self, response: str, row: Row) -> str | None:
+        return self.of(row).extract(response, row)
+
+    def key(self, answer: str, row: Row) -> str:
+        return self.of(row).key(answer, row)
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        return self.of(row).is_right(answer, gold, row)
+
+    def answer_of_gold(self, gold: str, row: Row) -> str | None:
+        return self.of(row).answer_of_gold(gold, row)
+
+
+class ComparedTexts(Delegating):
     """Answers are equal if the reading kind says so; `compared` decides on the other texts of a group."""
 
     reads: ClassVar[str] = (
@@ -23,11 +50,9 @@ class ComparedTexts(AnswerKind):
     # `read` is part of the version.
     without_effect: ClassVar[frozenset[str]] = frozenset({"read"})
 
-    read: AnyKind = Field(
-        default=AS_WRITTEN,
-        description="The kind of answer that reads responses, with its settings. Answers that it takes for equal are "
-        "equal, and are not compared again.",
-    )
+    read: AnyKind = AS_WRITTEN
+    """The kind of answer that reads responses, with its settings. Answers that it takes for equal are equal, and are
+    not compared again."""
 
     @abstractmethod
     def compared(self, texts: Sequence[str], row: Row) -> Sequence[int]:
@@ -40,30 +65,18 @@ class ComparedTexts(AnswerKind):
     def whole_version(self) -> str:
         return f"{self.version} ({self.read.identity})"
 
+    def of(self, row: Row) -> AnswerKind:
+        """The reading kind. Answers with different keys of it may still be equal, which `classes` decides."""
+        return self.read
+
     def check_machine(self) -> None:
         self.read.check_machine()
-
-    def check_row(self, row: Row) -> None:
-        self.read.check_row(row)
 
     def row_columns(self) -> frozenset[str]:
         return self.columns | self.read.row_columns()
 
     def graded_columns(self) -> frozenset[str]:
         return self.gold_columns | self.read.graded_columns()
-
-    def check_prompt(self, text: str, row: Row) -> None:
-        self.read.check_prompt(text, row)
-
-    def instruction_for(self, row: Row) -> str:
-        return self.read.instruction_for(row)
-
-    def extract(self, response: str, row: Row) -> str | None:
-        return self.read.extract(response, row)
-
-    def key(self, answer: str, row: Row) -> str:
-        """The reading kind's key. Answers with different keys may still be equal, which `classes` decides."""
-        return self.read.key(answer, row)
 
     def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
         """Each key is compared by the first of its texts in sorted order. Raises the errors of `compared`."""
@@ -79,10 +92,7 @@ class ComparedTexts(AnswerKind):
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         """Whether the reading kind says that the answer is right, or answer and gold alone are compared as equal."""
-        if self.read.is_right(answer, gold, row):
+        if super().is_right(answer, gold, row):
             return True
         first, second = self.classes([answer, self.answer_of_gold(gold, row)], row)
         return first is not None and first == second
-
-    def answer_of_gold(self, gold: str, row: Row) -> str | None:
-        return self.read.answer_of_gold(gold, row)
