@@ -143,8 +143,8 @@ DISTINCT = 10
 def code() -> Rows:
     """A program on 30 inputs, and all that a step has of them; the sandbox's start is left out."""
     from restrain_openrlhf.answers.kinds.code import Code
-    from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
-    from restrain_openrlhf.answers.kinds.code.task import read_task
+    from restrain_openrlhf.answers.kinds.code_inputs import inputs_for
+    from restrain_openrlhf.answers.kinds.code_task import read_task
     from restrain_openrlhf.machine.sandbox.pool import Sandbox
 
     kind, row = Code(sandbox="container"), {"problem": PROMPT}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from restrain_openrlhf.answers.kind import Row, number_classes, register
-from restrain_openrlhf.answers.kinds.delegating import ComparedTexts
+from restrain_openrlhf.answers.kinds.text import ComparedTexts
 from restrain_openrlhf.errors import ConfigError, GraderError, reason_of
 
 Vector = NDArray[np.float32]
@@ -58,7 +58,6 @@ class Embedding(ComparedTexts):
 
     def check_machine(self) -> None:
         """Load the model."""
-        super().check_machine()
         with _LOCK:
             encoder_of(self.model, self.revision)
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Any, ClassVar, Literal
 
 from restrain_openrlhf.answers.extract import last_boxes
@@ -19,6 +19,10 @@ _OBJECT = re.compile(r'\{\s{0,99}"')
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[\]{}]', re.DOTALL)
 _DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DECODER = json.JSONDecoder()
+# Arithmetic that rounds no number of an answer.
+_EXACT = Context(prec=LONGEST_NUMBER, Emax=MAX_EMAX, Emin=MIN_EMIN)
+# The most brackets of a hostile text that begin nothing whole.
+_MOST_BROKEN = 1000
 
 
 @register
@@ -67,7 +71,7 @@ class JsonValue(AnswerKind):
         try:
             value = parse(text)
             parts = [_at(value, path.split(".")) for path in self.keys] or [value]
-        except (ValueError, LookupError):
+        except (ValueError, LookupError, TypeError):
             return None
         return "\n".join(_spelled(part, self.unordered) for part in parts)
 
@@ -100,14 +104,9 @@ def _refuse(constant: str) -> None:
 
 
 def _at(value: Any, path: list[str]) -> Any:
-    """The value at a path. Raises LookupError or ValueError if there is none."""
+    """The value at a path. Raises LookupError, ValueError or TypeError if there is none."""
     for step in path:
-        if isinstance(value, dict):
-            value = value[step]
-        elif isinstance(value, list) and step.isdecimal():
-            value = value[int(step)]
-        else:
-            raise LookupError(step)
+        value = value[int(step)] if isinstance(value, list) else value[step]
     return value
 
 
@@ -119,16 +118,9 @@ def _spelled(value: Any, unordered: bool) -> str:
     if isinstance(value, list):
         items = [_spelled(item, unordered) for item in value]
         return "[" + ",".join(sorted(items) if unordered else items) + "]"
-    return _spelled_number(value) if isinstance(value, Decimal) else json.dumps(value)
-
-
-def _spelled_number(value: Decimal) -> str:
-    """The digits without zeros at both ends, and the power of ten: 1.50 is 15e-1."""
-    sign, digits, exponent = value.as_tuple()
-    written = "".join(map(str, digits)).lstrip("0")
-    bare = written.rstrip("0")
-    assert isinstance(exponent, int), "JSON has no infinity"
-    return f"{'-' if sign else ''}{bare}e{exponent + len(written) - len(bare)}" if bare else "0"
+    if isinstance(value, Decimal):
+        return str(_EXACT.normalize(value)) if value else "0"
+    return json.dumps(value)
 
 
 def _last_value(text: str) -> str | None:
@@ -145,16 +137,17 @@ def _last_bare(text: str) -> str | None:
 
     None if a later object is broken, or a later value never closed, because those were meant as the answer.
     """
-    found, place = None, 0
+    found, place, broken = None, 0, 0
     while opening := _OPENING.search(text, place):
         start = opening.start()
         try:
             _, place = _DECODER.raw_decode(text, start)
             found = text[start:place]
         except json.JSONDecodeError as error:
+            broken += 1
             is_object = _OBJECT.match(text, start)
             found, place = (None, _closing(text, start)) if is_object else (found, max(error.pos, start + 1))
-            if place >= len(text):
+            if place >= len(text) or broken > _MOST_BROKEN:
                 return None
         except RecursionError:
             return None

@@ -7,14 +7,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from restrain_openrlhf.answers.kind import KINDS, PROBLEM, AnswerKind, Row, parse_kind, register
-from restrain_openrlhf.answers.kinds.delegating import Delegating
 from restrain_openrlhf.errors import ConfigError, DataError
 
 COLUMN = "answers"
 
 
 @register
-class Mixed(Delegating):
+class Mixed(AnswerKind):
     """Each row's column `answers` names its kind, such as choice. A row without the column has the kind `default`."""
 
     version: ClassVar[str] = "1"
@@ -58,15 +57,28 @@ class Mixed(Delegating):
     def check(self, rows: Iterable[Row] = ()) -> None:
         """Check the machine for each kind that a row or the settings name, then all rows."""
         known = list(rows)
-        for name in dict.fromkeys([kind.name for kind in (*self._chosen(), *map(self.of, known))]):
+        for name in dict.fromkeys([kind.name for kind in (*self._chosen(), *map(self._of, known))]):
             self._named(name).check_machine()
         super().check(known)
 
+    def check_row(self, row: Row) -> None:
+        self._of(row).check_row(row)
+
+    def check_prompt(self, text: str, row: Row) -> None:
+        self._of(row).check_prompt(text, row)
+
+    def instruction_for(self, row: Row) -> str:
+        return self._of(row).instruction_for(row)
+
+    def extract(self, response: str, row: Row) -> str | None:
+        return self._of(row).extract(response, row)
+
     def key(self, answer: str, row: Row) -> str:
-        return f"{self.of(row).name} {super().key(answer, row)}"
+        kind = self._of(row)
+        return f"{kind.name} {kind.key(answer, row)}"
 
     def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
-        return self.of(row).classes(answers, row)
+        return self._of(row).classes(answers, row)
 
     def alike(self, keys: Sequence[str | None]) -> list[int | None]:
         """Answers of different kinds are not alike."""
@@ -76,7 +88,13 @@ class Mixed(Delegating):
             lambda name, own: self._named(name).alike([key and key.partition(" ")[2] for key in own]),
         )
 
-    def of(self, row: Row) -> AnswerKind:
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        return self._of(row).is_right(answer, gold, row)
+
+    def answer_of_gold(self, gold: str, row: Row) -> str | None:
+        return self._of(row).answer_of_gold(gold, row)
+
+    def _of(self, row: Row) -> AnswerKind:
         name = str(row.get(COLUMN) or self.default)
         try:
             return self._named(name)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, Field, StrictStr
 
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
 from restrain_openrlhf.answers.kinds.sql_database import QUERIES, Database, Query, QueryResult
@@ -19,8 +19,6 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 class SqlColumns(BaseModel):
     """Exactly one of the three columns names the database."""
-
-    model_config = ConfigDict(frozen=True)
 
     database: StrictStr | None = None
     db_id: StrictStr | None = None

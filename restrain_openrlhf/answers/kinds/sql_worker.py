@@ -46,8 +46,8 @@ FUNCTIONS = frozenset(
 ACTIONS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 
 
-class UnusableDatabase(Exception):  # noqa: N818 - it is told to the process that asks, and never raised further
-    """SQLite cannot use the file or script of a prompt."""
+# What SQLite and Python raise for a database or query that cannot be used.
+ERRORS = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
 
 class Steps:
@@ -66,18 +66,15 @@ STEPS = Steps()
 
 @lru_cache(maxsize=OPEN_DATABASES)
 def connection(identity: str, path: str | None, script: str) -> sqlite3.Connection:
-    """The database with this identity, for reading only. Raises UnusableDatabase if SQLite cannot open it."""
-    try:
-        place = ":memory:" if path is None else f"{Path(path).as_uri()}?mode=ro"
-        opened = sqlite3.connect(place, uri=path is not None, isolation_level=None)
-        opened.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-        opened.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        opened.set_progress_handler(STEPS.look, STEPS_A_LOOK)
-        opened.executescript(script)
-        opened.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        restrict(opened)
-    except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
-        raise UnusableDatabase(str(error) or type(error).__name__) from None
+    """The database with this identity, for reading only. Raises an error of ERRORS if SQLite cannot open it."""
+    place = ":memory:" if path is None else f"{Path(path).as_uri()}?mode=ro"
+    opened = sqlite3.connect(place, uri=path is not None, isolation_level=None)
+    opened.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+    opened.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    opened.set_progress_handler(STEPS.look, STEPS_A_LOOK)
+    opened.executescript(script)
+    opened.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    restrict(opened)
     return opened
 
 
@@ -115,10 +112,12 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     STEPS.left = question["steps"]
     end_after(question["seconds"])
     try:
-        return digests(connection(**question["database"]), question["text"], question["rows"])
-    except UnusableDatabase as error:
-        return {"unusable": str(error)}
-    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
+        opened = connection(**question["database"])
+    except ERRORS as error:
+        return {"unusable": str(error) or type(error).__name__}
+    try:
+        return digests(opened, question["text"], question["rows"])
+    except ERRORS as error:
         return {"refused": f"{type(error).__name__}: {error}"}
 
 

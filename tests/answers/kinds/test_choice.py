@@ -13,59 +13,42 @@ from tests.answers.kinds.shapes import is_equivalence_whatever_the_order, keys_a
 
 CHOICE = parse_kind({"name": "choice"})
 WORDS = (
-    "Lyon",
-    "the lungs",
-    "$\\frac{1}{2}$",
-    "42",
-    "none of the above",
-    "Both A and B",
-    "Escherichia coli",
-    "1.5 km",
-    "Paris",
-    "Paris, Texas",
-    "IV",
-    "A dog",
-    "It depends.",
-    "mg",
-    "Mg",
-    "x^2",
-    "New York",
-    "York",
-    "0",
-    "-3",
-)
+    "Lyon|the lungs|$\\frac{1}{2}$|42|none of the above|Both A and B|Escherichia coli|1.5 km|Paris|Paris, Texas|IV"
+    "|A dog|It depends.|mg|Mg|x^2|New York|York|0|-3"
+).split("|")
 # How a response states an option, by its letter and by its text.
-BY_LETTER = (
-    "({0})",
-    "{0}",
-    "{0}.",
-    "**{0}**",
-    "\\boxed{{{0}}}",
-    "$\\boxed{{\\text{{{0}}}}}$",
-    "The answer is {0}.",
-    "The answer is ({0}) because it is.",
-    "Reasons.\n\nAnswer: {0}",
-    "**Final Answer:** **{0}**",
-    "#### {0}",
-    "<answer>{0}</answer>",
-    "<answer>\\boxed{{{0}}}</answer>",
-    "A dog is wrong.\nSo the correct option is {0}.",
-    "{0}) {1}",
-    "{0}. {1}",
-    "The answer is {0}) {1}",
-    "**{0}. {1}**",
-    "Option {0}: {1}",
-    "The answer is {0}: {1}.",
-    "<think>\\boxed{{Z}}</think>\nThe answer is {0}.<|im_end|>",
-    "{0} is correct because of this.",
-    "Answer: {0} - {1}",
-    "Answer: {0} – {1}",
-    "The answer is {0} ({1}).",
-    "Reasons.\n**{0}** - {1}",
-    "**{0}.** {1}",
-    "**{0})** {1}",
-    "**{0}**: {1}",
-)
+BY_LETTER = r"""
+({0})
+{0}
+{0}.
+**{0}**
+\boxed{{{0}}}
+$\boxed{{\text{{{0}}}}}$
+The answer is {0}.
+The answer is ({0}) because it is.
+Reasons.↵↵Answer: {0}
+**Final Answer:** **{0}**
+#### {0}
+<answer>{0}</answer>
+<answer>\boxed{{{0}}}</answer>
+A dog is wrong.↵So the correct option is {0}.
+{0}) {1}
+{0}. {1}
+The answer is {0}) {1}
+**{0}. {1}**
+Option {0}: {1}
+The answer is {0}: {1}.
+<think>\boxed{{Z}}</think>↵The answer is {0}.<|im_end|>
+{0} is correct because of this.
+Answer: {0} - {1}
+Answer: {0} – {1}
+The answer is {0} ({1}).
+Reasons.↵**{0}** - {1}
+**{0}.** {1}
+**{0})** {1}
+**{0}**: {1}
+"""
+BY_LETTER = [form.replace("↵", "\n") for form in BY_LETTER.strip().split("\n")]
 BY_TEXT = ("\\boxed{{{1}}}", "<answer>{1}</answer>", "The answer is {1}", "Answer:\n{1}", "{1}", "**{1}**")
 # As the Hub has them: TIGER-Lab/MMLU-Pro, cais/mmlu, and Idavidrein/gpqa with its four answers in one shuffled list.
 MMLU_PRO = {

@@ -36,12 +36,7 @@ def model(tmp_path_factory):
 
 def say(folder, *modules, **modes):
     (folder / "modules.json").write_text(
-        json.dumps(
-            [
-                {"idx": at, "name": str(at), "type": f"sentence_transformers.models.{name}"}
-                for at, name in enumerate(modules)
-            ]
-        )
+        json.dumps([{"type": f"sentence_transformers.models.{each}"} for each in modules])
     )
     (folder / "1_Pooling").mkdir(exist_ok=True)
     said = {"word_embedding_dimension": 32, **{f"pooling_mode_{name}": chosen for name, chosen in modes.items()}}
@@ -131,6 +126,7 @@ def test_texts_that_the_model_cannot_tell_apart_are_one_class(model):
     assert kind.is_right("THE SKY", "the sky", ROW)
     assert not kind.is_right("blue light", "the sky", ROW)
     assert not kind.is_right(None, "the sky", ROW)
+    assert kind_of("/no/such/model").classes([None, "a", "a"], ROW) == [None, 0, 0]
 
 
 def test_answers_to_different_prompts_are_clustered_by_their_keys_up_to_a_limit(model, monkeypatch):
@@ -139,11 +135,6 @@ def test_answers_to_different_prompts_are_clustered_by_their_keys_up_to_a_limit(
     assert kind.alike([*keys, None]) == [0, 1, 0, 1, None]
     monkeypatch.setattr(embedding, "MOST_ALIKE", 2)
     assert kind.alike(keys) == [0, 1, 2, 3]
-
-
-def test_one_text_needs_no_model():
-    assert kind_of("/no/such/model").alike([None, "a", "a"]) == [None, 0, 0]
-    assert kind_of("/no/such/model").classes([None, "a", "a"], ROW) == [None, 0, 0]
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers.kind import parse_kind
@@ -179,28 +179,12 @@ def test_one_long_instruction_ends_and_the_next_query_runs(value):
     assert KIND.extract(fenced("SELECT 17"), ROW) == "SELECT 17"
 
 
-def test_a_query_ends_by_its_steps_whatever_the_computer():
-    query = fenced(f"{ENDLESS} SELECT count(*) FROM (SELECT n FROM x LIMIT 50000)")
-    assert KIND.extract(query, ROW) is not None
-    assert Sql(steps=100_000).extract(query, ROW) is None
-
-
 def test_a_query_ends_by_its_processor_time():
     slow = "instr(printf('%.*c', 900000, 'a'), printf('%.*c', 400000, 'a') || s.Age)"
     start = time.monotonic()
     assert Sql(seconds=1).extract(fenced(f"SELECT {slow} FROM singer s, singer t, singer u"), ROW) is None
     assert time.monotonic() - start < database.PATIENCE_SECONDS / 2
     assert KIND.extract(fenced("SELECT 16"), ROW) == "SELECT 16"
-
-
-def test_a_process_that_was_ended_is_replaced(monkeypatch):
-    KIND.extract(fenced("SELECT 17"), ROW)
-    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.001)
-    slow = f"{ENDLESS} SELECT count(*) FROM (SELECT n FROM x LIMIT 1000000)"
-    assert KIND.extract(fenced(slow), ROW) is None
-    monkeypatch.undo()
-    assert Sql(rows=1).extract(fenced(slow), ROW) == slow
-    assert KIND.extract(fenced("SELECT 19"), ROW) == "SELECT 19"
 
 
 @pytest.mark.parametrize(
@@ -342,6 +326,13 @@ def test_an_empty_result_may_be_left_out():
     assert Sql(rows=5).extract(fenced("SELECT Name FROM singer"), ROW) is None
 
 
+def test_a_query_ends_by_its_steps_whatever_the_computer():
+    query = fenced(f"{ENDLESS} SELECT count(*) FROM (SELECT n FROM x LIMIT 50000)")
+    assert KIND.extract(query, ROW) is not None
+    assert Sql(steps=100_000, databases="here").extract(query, ROW) is None
+    assert Sql(databases="here").identity == Sql().identity == "sql 2"
+
+
 # --- properties; the oracle runs the queries itself and counts Python's rows.
 
 PARTS = {
@@ -389,16 +380,14 @@ def test_classes_are_those_of_the_rows_in_any_order_of_the_rollouts(group, rng):
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example("\ud800")
+@example(fenced("SELECT '\ud800'"))
+@example(fenced("SELECT '\0'"))
 @given(st.one_of(anything, anything.map(fenced), anything.map("SELECT {}".format), anything.map("SELECT '{}'".format)))
 def test_any_text_is_read(text):
     answer = KIND.extract(text, ROW)
     assert answer is None or KIND.key(answer, ROW).startswith(("rows ", "in order "))
     assert KIND.key(text, ROW) == KIND.key(text, ROW)
-
-
-@pytest.mark.parametrize("text", ["\ud800", "\0", fenced("SELECT '\ud800'"), fenced("SELECT '\0'")])
-def test_text_that_is_no_unicode_is_no_answer(text):
-    assert KIND.extract(text, ROW) is None
 
 
 PIECES = [
@@ -433,8 +422,3 @@ def test_keys_are_the_same_in_another_process():
         [sys.executable, "-c", script], input=json.dumps([query, ROW]), capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == KIND.key(query, ROW)
-
-
-def test_where_the_databases_lie_is_not_part_of_what_the_kind_is():
-    assert Sql(databases="here").identity == Sql().identity == "sql 2"
-    assert Sql(rows=3).identity == "sql 2 rows=3"

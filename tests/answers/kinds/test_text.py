@@ -92,8 +92,6 @@ SWITCHES = {
     "ignore_case": ("Paris", "PARIS"),
     "ignore_articles": ("the end", "end"),
     "ignore_punctuation": ("end!", "end"),
-    "ignore_space": ("one  end", "one end"),
-    "unicode": ("Zürich", "Zu\u0308rich"),
 }
 
 

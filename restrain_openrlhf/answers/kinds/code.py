@@ -7,15 +7,16 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, register
-from restrain_openrlhf.answers.kinds.code.examples import shown_calls, shown_texts, shows_call, unread_examples
-from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
-from restrain_openrlhf.answers.kinds.code.task import Task, program_of, read_task
+from restrain_openrlhf.answers.kinds.code_examples import shown_calls, shown_texts, shows_call, unread_examples
+from restrain_openrlhf.answers.kinds.code_inputs import inputs_for
+from restrain_openrlhf.answers.kinds.code_task import Task, program_of, read_task
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.sandbox import outcome
 from restrain_openrlhf.machine.sandbox.pool import DIED, Confinement, run_all
 from restrain_openrlhf.machine.sandbox.program import RETURNED, Job
 
 Outcomes = tuple[str, ...]
+Way = Literal["calls", "script", "tests"]
 FAILED = "!"
 # Outcomes of recent jobs, which depend on nothing but the job.
 MOST_KNOWN = 1 << 12
@@ -159,14 +160,7 @@ class Code(AnswerKind):
         _KNOWN.update({job: outcomes for job, outcomes in ran.items() if outcomes is not None})
         return [(found | ran)[job] for job in jobs]
 
-    def job(
-        self,
-        program: str,
-        way: Literal["calls", "script", "tests"],
-        entry: str,
-        inputs: tuple[str, ...],
-        seconds: float,
-    ) -> Job:
+    def job(self, program: str, way: Way, entry: str, inputs: tuple[str, ...], seconds: float) -> Job:
         """The job of a program for the sandbox."""
         return Job(
             source=program,
@@ -186,11 +180,8 @@ def _script_outcomes(runs: Sequence[Outcomes | None]) -> Outcomes | None:
     outcomes = [run[0] for run in runs if run is not None]
     if len(outcomes) < len(runs):
         return None
-    return (
-        tuple(outcomes)
-        if any(returns(each) and each != RETURNED_NOTHING for each in outcomes)
-        else (DIED,) * len(outcomes)
-    )
+    has_printed = any(returns(each) and each != RETURNED_NOTHING for each in outcomes)
+    return tuple(outcomes) if has_printed else (DIED,) * len(outcomes)
 
 
 def _asserts(gold: str) -> str:

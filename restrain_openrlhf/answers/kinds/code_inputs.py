@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from restrain_openrlhf.answers.kinds.code.examples import Arguments, prose, shown_calls, shown_texts
-from restrain_openrlhf.answers.kinds.code.mutations import (
+from restrain_openrlhf.answers.kinds.code_examples import Arguments, prose, shown_calls, shown_texts
+from restrain_openrlhf.answers.kinds.code_mutations import (
     LARGE,
     Domain,
     Draws,
@@ -22,7 +22,7 @@ from restrain_openrlhf.answers.kinds.code.mutations import (
     obeying,
     rules_of,
 )
-from restrain_openrlhf.answers.kinds.code.task import Parameter, Task, parse
+from restrain_openrlhf.answers.kinds.code_task import Parameter, Task, parse
 
 # The most characters of an input, and the number of tries for each input that is wanted.
 LONG, TRIES = 2000, 20
@@ -63,7 +63,10 @@ def inputs_for(task: Task, count: int) -> tuple[str, ...]:
             return obeying(rules, _like(_filled(draws.pick(known), empty, draws), domains, draws))
 
         return _grown(calls, count, another, written)
-    return _grown([], count, lambda _: _call_by_types(task, draws), written) if task.parameters is not None else ()
+    if task.parameters is None:
+        return ()
+    of_types = task.parameters
+    return _grown([], count, lambda _: Arguments(tuple(value_for(each, draws) for each in of_types)), written)
 
 
 def _grown(
@@ -137,11 +140,6 @@ def _beside(others: Sequence[object], domain: Domain, draws: Draws) -> Domain:
     one, other = draws.pick(numbers), draws.pick(numbers)
     near = (each for each in (one, one + other, one * other) if domain.least <= each <= domain.greatest)
     return replace(domain, stated=(*domain.stated, *near))
-
-
-def _call_by_types(task: Task, draws: Draws) -> Arguments:
-    """A call from the parameters' types, defaults and names."""
-    return Arguments(tuple(value_for(each, draws) for each in task.parameters or ()))
 
 
 def written(call: Arguments) -> str:

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from restrain_openrlhf.answers.kind import ParsedCell, Row, read_columns
 
@@ -36,24 +36,15 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 class Example(BaseModel):
     """An input that a row gives. Its output is not read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    input: Any
+    input: str
 
 
 class TaskColumns(BaseModel):
     """The columns of a row that are read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     problem: str
     entry_point: str | None = None
-    examples: Annotated[tuple[Example | str | list[Any], ...] | None, ParsedCell] = None
-
-    @property
-    def inputs(self) -> tuple[Any, ...]:
-        """The examples' inputs."""
-        return tuple(each.input if isinstance(each, Example) else each for each in self.examples or ())
+    examples: Annotated[tuple[Example | str, ...] | None, ParsedCell] = None
 
 
 @dataclass(frozen=True)
@@ -72,8 +63,7 @@ class Task:
     `entry` is the function that is called, or `Class.method`; it is empty for scripts, which read and print. `preamble`
     is the prompt's own code before the open function, and `code` is all of its code, which a bare completion continues.
     `parameters` is None if the prompt does not show them. `shown` are the texts that may have examples: the open
-    function's docstring, and the whole prompt. `given` are the row's own examples: a text, or a list's items as
-    literals.
+    function's docstring, and the whole prompt. `given` are the inputs of the row's own examples.
     """
 
     entry: str
@@ -81,7 +71,7 @@ class Task:
     code: str
     parameters: tuple[Parameter, ...] | None
     shown: tuple[str, ...]
-    given: tuple[str | tuple[str, ...], ...]
+    given: tuple[str, ...]
 
     @property
     def way(self) -> Literal["calls", "script"]:
@@ -92,17 +82,12 @@ class Task:
 def read_task(row: Row) -> Task:
     """The row's task. Raises DataError if a column has a wrong form."""
     columns = read_columns(TaskColumns, row)
-    given = tuple(each if isinstance(each, str) else _items(each) for each in columns.inputs)
+    given = tuple(each.input if isinstance(each, Example) else each for each in columns.examples or ())
     return _task(columns.problem, columns.entry_point or "", given)
 
 
-def _items(given: object) -> tuple[str, ...]:
-    """A list's items, each as a literal. Any other value counts as a list of one."""
-    return tuple(map(repr, given if isinstance(given, list) else [given]))
-
-
 @lru_cache(maxsize=64)
-def _task(problem: str, entry: str, given: tuple[str | tuple[str, ...], ...]) -> Task:
+def _task(problem: str, entry: str, given: tuple[str, ...]) -> Task:
     """The task, cached for all rollouts of a group."""
     for code, tree in _codes(problem):
         for name, function in reversed(list(functions(tree))):
