@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.answers.kind import parse_kind
 from restrain_openrlhf.answers.kinds import embedding
 from restrain_openrlhf.answers.kinds.embedding import Embedding, clusters, encoder_of, vector_of
 from restrain_openrlhf.errors import ConfigError, GraderError
@@ -185,22 +184,7 @@ def test_a_model_that_is_made_otherwise_is_refused(model, modules, modes):
     say(model, "Transformer", "Pooling", "Normalize", mean_tokens=True, cls_token=False)
 
 
-@pytest.mark.parametrize("name", [None, "/no/such/model", "./no/such/model"])
-def test_what_is_no_model_is_refused(name, tmp_path):
-    with pytest.raises(ConfigError, match=r"cannot be loaded as an embedding model .* Check answers\.model"):
-        kind_of(name or tmp_path).check_machine()
-
-
 def test_a_model_without_directions_is_said(model, monkeypatch):
     monkeypatch.setattr(np.linalg, "norm", lambda *_: float("nan"))
     with pytest.raises(GraderError, match="is zero or not finite"):
         vector_of("sky", str(model), None)
-
-
-@pytest.mark.parametrize(
-    ("block", "said"),
-    [({"threshold": 0.9}, "model"), ({"model": "a"}, "threshold"), ({"model": "a", "threshold": 2}, "threshold")],
-)
-def test_the_model_and_the_threshold_are_the_users_choice(block, said):
-    with pytest.raises(ConfigError, match=said):
-        parse_kind({"name": "embedding", **block})

@@ -102,12 +102,6 @@ def test_the_last_value_is_the_answer(response, answer):
     assert JSON.extract(response, {}) == answer
 
 
-def test_arrays_without_order_keep_how_often_an_item_stands():
-    assert UNORDERED.classes(["[1, [2, 3]]", "[[3, 2], 1]"], {}) == [0, 0]
-    assert UNORDERED.classes(["[1, 1, 2]", "[1, 2, 2]"], {}) == [0, 1]
-    assert JSON.classes(["[1, [2, 3]]", "[[3, 2], 1]"], {}) == [0, 1]
-
-
 def test_chosen_keys_alone_count_and_are_needed():
     kind = parse_kind({"name": "json", "keys": ["name", "places.0.city"]})
     texts = [
