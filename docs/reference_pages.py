@@ -328,7 +328,7 @@ class Key:
 
     def row(self) -> str:
         """A line of the table."""
-        meaning = self.schema.get("description", "").replace("|", "\\|")
+        meaning = " ".join(self.schema.get("description", "").split()).replace("|", "\\|")
         return f"| `{self.name}` | {type_words(self.schema)} | {self._default()} | {meaning} |\n"
 
     def _default(self) -> str:

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "restrain_openrlhf"
 HOST = ("openrlhf", "ray", "deepspeed")
 OURS = ("restrain_openrlhf", "test_time", "tests", "tools", "benchmarks")
 # The one kind of answer that is a model imports what runs it once it is used.
-ENCODER = "answers/kinds/embedding/encoder.py"
+ENCODER = "answers/kinds/embedding.py"
 # What `restrain gpu-check` measures is the host's own: these modules of it run in processes of their own.
 MEASURED = [f"commands/gpu_check/{name}.py" for name in ("gradient", "host_step", "memory")]
 

@@ -42,7 +42,7 @@ class Grade:
 
 
 class AnswerKind(BaseModel, ABC):
-    """One kind of answer, with its settings as fields. Each kind is a module in `kinds/`.
+    """One kind of answer, with its settings as fields, each described by the text below it, as in `kinds/`.
 
     `version` is stored with everything that was made with this kind: raise it when the same response would get another
     answer, or the same answers other classes. `columns` are the columns of a row that the kind reads besides `problem`,
@@ -52,7 +52,7 @@ class AnswerKind(BaseModel, ABC):
     `instruction` asks a chat model for such an answer.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     version: ClassVar[str]
     reads: ClassVar[str]

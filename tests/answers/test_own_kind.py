@@ -89,7 +89,7 @@ def test_mixed_rows_name_their_kinds():
 
 @pytest.mark.usefixtures("signed")
 def test_mixed_rows_bring_what_any_kind_reads_and_settings_are_known_before_a_row_comes():
-    kind = parse_kind({"name": "mixed", "kinds": {"judge": {"url": "http://j", "send": ["rubric"]}}})
+    kind = parse_kind({"name": "mixed", "kinds": {"judge": {"callable": "a:b", "send": ["rubric"]}}})
     assert kind.row_columns() >= {"answers", "sign", "options", "unit", "rubric"}
     for block, said in (
         ({"kinds": {"text": {"raed": "tag"}}}, "'raed' is not a setting of text"),
@@ -102,7 +102,7 @@ def test_mixed_rows_bring_what_any_kind_reads_and_settings_are_known_before_a_ro
 
 def test_a_kind_has_the_versions_of_those_by_which_it_reads(monkeypatch):
     """What another version has read must not be taken for the same."""
-    blocks = ({"name": "mixed"}, {"name": "judge", "url": "http://j"}, {"name": "text"})
+    blocks = ({"name": "mixed"}, {"name": "judge", "callable": "a:b"}, {"name": "text"})
     before = [parse_kind(block).identity for block in blocks]
     monkeypatch.setattr(KINDS["text"], "version", "99")
     after = [parse_kind(block) for block in blocks]

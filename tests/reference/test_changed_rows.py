@@ -98,9 +98,9 @@ def sampled(tmp_path):
 @pytest.fixture(autouse=True)
 def databases(monkeypatch):
     """No query and no program is run: what the rows hold is not what these tests are about."""
-    monkeypatch.setattr("restrain_openrlhf.answers.kinds.sql.kind.Sql.key", lambda *_: "rows")
-    monkeypatch.setattr("restrain_openrlhf.answers.kinds.code.kind.Code.key", lambda *_: "outcomes")
-    monkeypatch.setattr("restrain_openrlhf.answers.kinds.code.kind.Code.classes", lambda _, given, __: [0] * len(given))
+    monkeypatch.setattr("restrain_openrlhf.answers.kinds.sql.Sql.key", lambda *_: "rows")
+    monkeypatch.setattr("restrain_openrlhf.answers.kinds.code.Code.key", lambda *_: "outcomes")
+    monkeypatch.setattr("restrain_openrlhf.answers.kinds.code.Code.classes", lambda _, given, __: [0] * len(given))
 
 
 @pytest.mark.parametrize(("settings", "then", "now", "said"), CHANGES.values(), ids=CHANGES)

@@ -82,7 +82,7 @@ def test_the_box_is_asked_for_after_the_problem():
         ({"name": "text", "read": "marker"}, {}, 'End with "Answer:"', "I think.\nAnswer: York"),
         ({"name": "text", "marker": "City:"}, {}, 'End with "City:"', "I think.\nCity: York"),
         ({"name": "text", "read": "last_line"}, {}, "alone on the last line", "I think:\nYork"),
-        ({"name": "judge", "url": "http://j", "read": {"name": "text", "tag": "a"}}, {}, "<a> and </a>", "<a>York</a>"),
+        ({"name": "judge", "callable": "a:b", "tag": "a"}, {}, "<a> and </a>", "<a>York</a>"),
         ({"name": "mixed"}, {"answers": "text"}, "between <answer>", "<answer>York</answer>"),
         ({"name": "mixed"}, {}, r"\boxed{}", r"So \boxed{York}"),
     ],

@@ -107,13 +107,9 @@ class Choice(AnswerKind):
     instruction: ClassVar[str] = 'End with "The answer is" and the letter of one option.'
 
     name: Literal["choice"] = "choice"
-    gold: Literal["auto", "letter", "place", "text"] = Field(
-        "auto",
-        description=(
-            "How gold names an option: by its letter, by its place (0 is the first), or by its text. `auto` accepts "
-            "all of them, and stops if gold could name two options."
-        ),
-    )
+    gold: Literal["auto", "letter", "place", "text"] = "auto"
+    """How gold names an option: by its letter, by its place (0 is the first), or by its text. `auto` accepts all of
+    them, and stops if gold could name two options."""
 
     def check_prompt(self, text: str, row: Row) -> None:
         options = options_of(row)

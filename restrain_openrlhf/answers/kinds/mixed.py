@@ -18,15 +18,14 @@ class Mixed(AnswerKind):
 
     version: ClassVar[str] = "1"
     reads: ClassVar[str] = "The kind that each row names decides what counts as an answer."
-
     # The identities of these kinds are part of the version.
     without_effect: ClassVar[frozenset[str]] = frozenset({"kinds"})
 
     name: Literal["mixed"] = "mixed"
-    default: str = Field("math", description="The kind of a row that names none.")
-    kinds: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="Settings of the kinds that rows name, such as {text: {read: tag}}."
-    )
+    default: str = "math"
+    """The kind of a row that names none."""
+    kinds: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Settings of the kinds that rows name, such as {text: {read: tag}}."""
 
     @model_validator(mode="after")
     def _known_kinds(self) -> "Mixed":
@@ -95,10 +94,6 @@ class Mixed(AnswerKind):
     def answer_of_gold(self, gold: str, row: Row) -> str | None:
         return self._of(row).answer_of_gold(gold, row)
 
-    def _chosen(self) -> list[AnswerKind]:
-        """The default kind and those with settings."""
-        return [self._named(name) for name in dict.fromkeys((self.default, *self.kinds))]
-
     def _of(self, row: Row) -> AnswerKind:
         name = str(row.get(COLUMN) or self.default)
         try:
@@ -107,6 +102,10 @@ class Mixed(AnswerKind):
             raise DataError(
                 f"The prompt {str(row.get(PROBLEM))[:60]!r} has {name!r} in its column {COLUMN!r}: {error}"
             ) from None
+
+    def _chosen(self) -> list[AnswerKind]:
+        """The default kind and those with settings."""
+        return [self._named(name) for name in dict.fromkeys((self.default, *self.kinds))]
 
     def _named(self, name: str) -> AnswerKind:
         if name == self.name:

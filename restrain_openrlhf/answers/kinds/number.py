@@ -5,7 +5,7 @@ from collections.abc import Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -107,24 +107,13 @@ class Number(AnswerKind):
     instruction: ClassVar[str] = 'End with "The answer is" and one number, with its unit if it has one.'
 
     name: Literal["number"] = "number"
-    relative: float = Field(
-        1e-4,
-        ge=0,
-        lt=1,
-        description="Relative tolerance: equal numbers differ by at most this share of the smaller one, or of gold.",
-    )
-    absolute: float = Field(
-        0.0,
-        ge=0,
-        description="Absolute tolerance: numbers that differ by at most this are equal, in the unit if there is one.",
-    )
-    unit: str | None = Field(
-        None,
-        description=(
-            "The unit of the answers of rows without a column `unit`, in Pint's spelling: km, m/s^2, degC, percent. A "
-            "number without a unit is read in this one."
-        ),
-    )
+    relative: Annotated[float, Field(ge=0, lt=1)] = 1e-4
+    """Relative tolerance: equal numbers differ by at most this share of the smaller one, or of gold."""
+    absolute: Annotated[float, Field(ge=0)] = 0.0
+    """Absolute tolerance: numbers that differ by at most this are equal, in the unit if there is one."""
+    unit: str | None = None
+    """The unit of the answers of rows without a column `unit`, in Pint's spelling: km, m/s^2, degC, percent. A number
+    without a unit is read in this one."""
 
     def extract(self, response: str, row: Row) -> str | None:
         unit = self._unit(row)

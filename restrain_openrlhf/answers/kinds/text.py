@@ -1,14 +1,19 @@
-"""Short texts in a tag, after a marker or on the last line, compared without case, articles and punctuation."""
+"""Short texts in a tag, after a marker or on the last line, compared without case, articles and punctuation.
+
+Also the base of kinds that compare the meanings of short texts.
+"""
 
 import re
 import unicodedata
+from abc import abstractmethod
+from collections.abc import Sequence
 from string import punctuation
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW, last_boxes
-from restrain_openrlhf.answers.kind import AnswerKind, ParsedCell, Row, read_columns, register
+from restrain_openrlhf.answers.kind import AnswerKind, ParsedCell, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
 from restrain_openrlhf.answers.numerals import RAISED, in_ascii, on_the_line
 
@@ -46,49 +51,34 @@ class _TextColumns(BaseModel):
     aliases: Annotated[list[str], ParsedCell] = []
 
 
-@register
-class Text(AnswerKind):
-    """Short texts such as names, dates and labels, equal if they are the same words.
+class ShortTexts(AnswerKind):
+    """Reads a short text and compares texts in the form that the settings choose.
 
-    Case, articles, punctuation and white space do not count; each is a setting. The row's column `aliases` has other
-    spellings of gold, which grading alone reads: in a vote they would merge no answers but the right ones.
+    The row's column `aliases` has other spellings of gold, which grading alone reads: in a vote they would merge no
+    answers but the right ones.
     """
 
-    version: ClassVar[str] = "5"
     reads: ClassVar[str] = (
         'An answer is the content of the last <answer>...</answer> or box, what follows "Answer:" or "the answer '
         'is", or the last line; at most 2,000 characters.'
     )
     gold_columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
-    name: Literal["text"] = "text"
-    read: Literal["auto", "tag", "marker", "last_line"] = Field(
-        "auto",
-        description=(
-            "Where the answer is: in a `tag`, after a `marker`, or on the last line. `auto` takes the first of these "
-            "that a response has: tag, box, marker, last line."
-        ),
-    )
-    tag: str = Field("answer", min_length=1, description="The tag's name: `answer` reads `<answer>...</answer>`.")
-    marker: str | None = Field(
-        None,
-        min_length=1,
-        description=(
-            'The text on the answer\'s line that precedes it, such as `Sentiment:`. Default: "Answer:", "the answer '
-            'is" and `####`.'
-        ),
-    )
-    ignore_case: bool = Field(True, description="Whether upper and lower case are equal.")
-    ignore_articles: bool = Field(True, description="Whether the words a, an and the are ignored.")
-    ignore_punctuation: bool = Field(
-        True,
-        description=(
-            "Whether punctuation is ignored, except where it carries a meaning: 1.5, -5, $5, 5%, !p, a/b, x<y, A-, C#. "
-            "A hyphen between words is a space."
-        ),
-    )
-    ignore_space: bool = Field(True, description="Whether any amount of white space equals one space.")
-    unicode: bool = Field(True, description="Whether letters are compared in Unicode's form NFKC.")
+    read: Literal["auto", "tag", "marker", "last_line"] = "auto"
+    """Where the answer is: in a `tag`, after a `marker`, or on the last line. `auto` takes the first of these that a
+    response has: tag, box, marker, last line."""
+    tag: Annotated[str, Field(min_length=1)] = "answer"
+    """The tag's name: `answer` reads `<answer>...</answer>`."""
+    marker: Annotated[str | None, Field(min_length=1)] = None
+    """The text on the answer's line that precedes it, such as `Sentiment:`. Default: "Answer:", "the answer is" and
+    `####`."""
+    ignore_case: bool = True
+    """Whether upper and lower case are equal."""
+    ignore_articles: bool = True
+    """Whether the words a, an and the are ignored."""
+    ignore_punctuation: bool = True
+    """Whether punctuation is ignored, except where it carries a meaning: 1.5, -5, $5, 5%, !p, a/b, x<y, A-, C#. A
+    hyphen between words is a space."""
 
     def check_row(self, row: Row) -> None:
         """Parse the row's aliases."""
@@ -121,13 +111,13 @@ class Text(AnswerKind):
         """The text in the form that is compared. A step that would leave nothing is skipped."""
         found = text.strip()
         for wanted, step in (
-            (self.unicode, _in_one_form),
+            (True, _in_one_form),
             (self.ignore_case, str.casefold),
             (self.ignore_punctuation, _without_punctuation),
             (self.ignore_articles, lambda each: _ARTICLES.sub(" ", each)),
             # After the articles, because the A of A-1 is none.
             (self.ignore_punctuation, lambda each: _SEPARATORS.sub(" ", each)),
-            (self.ignore_space, lambda each: " ".join(each.split())),
+            (True, lambda each: " ".join(each.split())),
         ):
             changed = step(found).strip() if wanted else found
             found = changed or found
@@ -151,6 +141,59 @@ class Text(AnswerKind):
     def _marked(self, text: str) -> str | None:
         pattern = reading.ANSWER if self.marker is None else _pattern(self.marker)
         return next((reading.first_sentence(rest) for rest in reading.announcements(text, pattern)), None)
+
+
+@register
+class Text(ShortTexts):
+    """Short texts such as names, dates and labels, equal if they are the same words.
+
+    Case, articles, punctuation and white space do not count; each is a setting.
+    """
+
+    version: ClassVar[str] = "5"
+
+    name: Literal["text"] = "text"
+
+
+class ComparedTexts(ShortTexts):
+    """Short texts that are equal in form are equal; `compared` decides on the other texts of a group."""
+
+    ignore_case: bool = False
+    """Whether texts that differ in upper and lower case are equal without a comparison."""
+    ignore_articles: bool = False
+    """Whether texts that differ in the words a, an and the are equal without a comparison."""
+    ignore_punctuation: bool = False
+    """Whether texts that differ in punctuation without a meaning are equal without a comparison."""
+
+    @abstractmethod
+    def compared(self, texts: Sequence[str], row: Row) -> Sequence[int]:
+        """A number for each of two or more different, sorted texts; equal texts have equal numbers.
+
+        Raises a RestrainError if the comparison fails, because a guess would count as a vote.
+        """
+
+    @property
+    def whole_version(self) -> str:
+        return f"{self.version} (text {Text.version})"
+
+    def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
+        """Each key is compared by the first of its texts in sorted order. Raises the errors of `compared`."""
+        keys = [None if answer is None else self.key(answer, row) for answer in answers]
+        written: dict[str, str] = {}
+        for key, answer in zip(keys, answers, strict=True):
+            if key is not None and answer is not None:
+                written[key] = min(answer, written.get(key, answer))
+        texts = sorted(set(written.values()))
+        numbers = self.compared(texts, row) if len(texts) > 1 else [0] * len(texts)
+        found = dict(zip(texts, numbers, strict=True))
+        return number_classes([None if key is None else found[written[key]] for key in keys])
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        """Whether the answer is gold or an alias in form, or answer and gold alone are compared as equal."""
+        if super().is_right(answer, gold, row):
+            return True
+        first, second = self.classes([answer, gold], row)
+        return first is not None and first == second
 
 
 def _pattern(marker: str) -> re.Pattern[str]:

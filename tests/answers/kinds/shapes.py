@@ -3,58 +3,17 @@
 import time
 from itertools import permutations
 
-# Repeated up to a megabyte: openings, closings, announcements and numbers that a pattern might try again and again.
+# Repeated up to a megabyte: openings, closings, announcements and numbers that a pattern might try again and again,
+# between bars.
 ATOMS = (
-    *("[", "]", "{", "}", '"', "\\", '\\"', "[1,", '{"a":', "[]", '"]', "```\n", "```json\n{", "answer is ", "answer:"),
-    *(
-        "answer to the ",
-        "<answer>",
-        "</answer>",
-        "</think>",
-        "<|a|>",
-        "####",
-        " ",
-        "\n",
-        "*",
-        "**",
-        "`",
-        "$",
-        "- ",
-        "(",
+    *'[|]|{|}|"|\\|\\"|[1,|{"a":|[]|"]|```\n|```json\n{|answer is |answer:|answer to the |<answer>|</answer>'.split(
+        "|"
     ),
-    *(
-        "\\boxed{",
-        "\\boxed{1},",
-        "\\text{",
-        "\\frac{1}",
-        "1",
-        "1,",
-        "1,000",
-        "1 000 ",
-        "1/",
-        "1e",
-        "10^",
-        "10^9 ",
-        "A ",
+    *"</think>|####| |\n|*|**|`|$|- |(|\\boxed{|\\boxed{1},|\\text{|\\frac{1}|1|1,|1,000|1 000 |1/|1e|10^|10^9 ".split(
+        "|"
     ),
-    *(
-        "(A) ",
-        "A is ",
-        "option ",
-        "is ",
-        "= ",
-        "the ",
-        "'",
-        "é",
-        "\u0301",
-        "\ud800",
-        "\0",
-        "1 m",
-        "km^",
-        ". A",
-        "。",
-        "J. ",
-    ),
+    *"A |(A) |A is |option |is |= |the |'|é|\u0301|\ud800|\0|1 m|km^|. A|。|J. ".split("|"),
+    "<|a|>",
 )
 STRANGE = ("", " ", "\0", "\ud800", "a\ud800b", "\U0001f600", "\u202e1\u202c", "\\boxed{\ud800}", "<answer>\0</answer>")
 

@@ -13,70 +13,48 @@ from tests.answers.kinds.shapes import is_equivalence_whatever_the_order, keys_a
 
 CHOICE = parse_kind({"name": "choice"})
 WORDS = (
-    "Lyon",
-    "the lungs",
-    "$\\frac{1}{2}$",
-    "42",
-    "none of the above",
-    "Both A and B",
-    "Escherichia coli",
-    "1.5 km",
-    "Paris",
-    "Paris, Texas",
-    "IV",
-    "A dog",
-    "It depends.",
-    "mg",
-    "Mg",
-    "x^2",
-    "New York",
-    "York",
-    "0",
-    "-3",
-)
+    "Lyon|the lungs|$\\frac{1}{2}$|42|none of the above|Both A and B|Escherichia coli|1.5 km|Paris|Paris, Texas|IV"
+    "|A dog|It depends.|mg|Mg|x^2|New York|York|0|-3"
+).split("|")
 # How a response states an option, by its letter and by its text.
-BY_LETTER = (
-    "({0})",
-    "{0}",
-    "{0}.",
-    "**{0}**",
-    "\\boxed{{{0}}}",
-    "$\\boxed{{\\text{{{0}}}}}$",
-    "The answer is {0}.",
-    "The answer is ({0}) because it is.",
-    "Reasons.\n\nAnswer: {0}",
-    "**Final Answer:** **{0}**",
-    "#### {0}",
-    "<answer>{0}</answer>",
-    "<answer>\\boxed{{{0}}}</answer>",
-    "A dog is wrong.\nSo the correct option is {0}.",
-    "{0}) {1}",
-    "{0}. {1}",
-    "The answer is {0}) {1}",
-    "**{0}. {1}**",
-    "Option {0}: {1}",
-    "The answer is {0}: {1}.",
-    "<think>\\boxed{{Z}}</think>\nThe answer is {0}.<|im_end|>",
-    "{0} is correct because of this.",
-    "Answer: {0} - {1}",
-    "Answer: {0} – {1}",
-    "The answer is {0} ({1}).",
-    "Reasons.\n**{0}** - {1}",
-    "**{0}.** {1}",
-    "**{0})** {1}",
-    "**{0}**: {1}",
-)
+BY_LETTER = r"""
+({0})
+{0}
+{0}.
+**{0}**
+\boxed{{{0}}}
+$\boxed{{\text{{{0}}}}}$
+The answer is {0}.
+The answer is ({0}) because it is.
+Reasons.↵↵Answer: {0}
+**Final Answer:** **{0}**
+#### {0}
+<answer>{0}</answer>
+<answer>\boxed{{{0}}}</answer>
+A dog is wrong.↵So the correct option is {0}.
+{0}) {1}
+{0}. {1}
+The answer is {0}) {1}
+**{0}. {1}**
+Option {0}: {1}
+The answer is {0}: {1}.
+<think>\boxed{{Z}}</think>↵The answer is {0}.<|im_end|>
+{0} is correct because of this.
+Answer: {0} - {1}
+Answer: {0} – {1}
+The answer is {0} ({1}).
+Reasons.↵**{0}** - {1}
+**{0}.** {1}
+**{0})** {1}
+**{0}**: {1}
+"""
+BY_LETTER = [form.replace("↵", "\n") for form in BY_LETTER.strip().split("\n")]
 BY_TEXT = ("\\boxed{{{1}}}", "<answer>{1}</answer>", "The answer is {1}", "Answer:\n{1}", "{1}", "**{1}**")
 # As the Hub has them: TIGER-Lab/MMLU-Pro, cais/mmlu, and Idavidrein/gpqa with its four answers in one shuffled list.
 MMLU_PRO = {
-    "question_id": 70,
-    "question": "Typical advertising regulatory bodies suggest ...",
     "answer": "I",
     "options": ["Safe", "Unsafe", "Fear", "Trust", "Small", "Large", "Slow", "Quick", "Fair", "N/A"],
     "answer_index": 8,
-    "cot_content": "",
-    "category": "business",
-    "src": "ori_mmlu-business_ethics",
 }
 MMLU = {"question": "Find the degree.", "subject": "abstract_algebra", "choices": ["0", "4", "2", "6"], "answer": 1}
 GPQA = {
@@ -110,14 +88,6 @@ def test_the_options_own_text_is_a_vote_for_it(options, data):
     chosen = data.draw(st.sampled_from(options))
     response = data.draw(st.sampled_from(BY_TEXT)).format("", chosen)
     assert CHOICE.extract(response, {"options": options}) == chosen, response
-
-
-@given(st.permutations(WORDS), st.sampled_from(WORDS), st.sampled_from(BY_LETTER))
-def test_votes_follow_the_option_and_not_its_letter(options, chosen, form):
-    rows = ({"options": list(WORDS)}, {"options": list(options)})
-    answers = [CHOICE.extract(form.format(letter(row["options"].index(chosen)), chosen), row) for row in rows]
-    assert answers == [chosen, chosen]
-    assert CHOICE.key(answers[0], rows[1]) == CHOICE.key(answers[1], rows[0])
 
 
 def test_a_letter_of_an_options_own_text_is_no_vote():
@@ -206,6 +176,7 @@ def test_data_sets_as_they_are_shipped():
     assert CHOICE.is_right("Fair", MMLU_PRO["answer"], MMLU_PRO)
     assert CHOICE.is_right("Fair", str(MMLU_PRO["answer_index"]), MMLU_PRO)
     assert CHOICE.extract("B", MMLU) == "4"
+    assert CHOICE.extract("B", {"options": [1, 2.5]}) == "2.5"
     wrong = [GPQA[f"Incorrect Answer {place}"] for place in (1, 2, 3)]
     options = [GPQA["Correct Answer"], *wrong]
     random.Random(0).shuffle(options)
@@ -252,14 +223,9 @@ def test_a_mapping_of_a_parquet_file_has_none_for_options_of_other_rows():
 @pytest.mark.parametrize("kind", [{"name": "choice"}, {"name": "mixed", "default": "choice"}])
 @pytest.mark.parametrize(
     ("problem", "listed"),
-    [
-        ("Where?", False),
-        ("Where? (A) Lyon (B) Paris", True),
-        ("Where?\nA. Lyon\nB. Paris", True),
-        ("Is it Lyon or Paris?", True),
-        ("Is it Lyon?", False),
-    ],
-)
+    [("Where?", False), ("Where? (A) Lyon (B) Paris", True), ("Where?\nA. Lyon\nB. Paris", True),
+     ("Is it Lyon or Paris?", True), ("Is it Lyon?", False)],
+)  # fmt: skip
 def test_a_policy_sees_the_options(write_jsonl, kind, problem, listed):
     path = write_jsonl("prompts.jsonl", [{"problem": problem, "options": ["Lyon", "Paris"]}, {"problem": "Yes or no?"}])
     source = PromptSource(str(path), "problem")
@@ -268,10 +234,6 @@ def test_a_policy_sees_the_options(write_jsonl, kind, problem, listed):
     else:
         with pytest.raises(DataError, match=r'line 1: the prompt does not list the options .* such as "\(A\) Lyon"'):
             load_prompts(source, kind=parse_kind(kind))
-
-
-def test_numbers_may_be_options():
-    assert CHOICE.extract("The answer is B", {"options": [1, 2.5]}) == "2.5"
 
 
 @given(st.lists(st.sampled_from(["Paris", "London", "A dog", None]), min_size=1, max_size=5))

@@ -8,29 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.answers.kind import parse_kind
-from restrain_openrlhf.answers.kinds.embedding import Embedding, encoder
-from restrain_openrlhf.answers.kinds.embedding.kind import clusters
+from restrain_openrlhf.answers.kinds import embedding
+from restrain_openrlhf.answers.kinds.embedding import Embedding, clusters, encoder_of, vector_of
 from restrain_openrlhf.errors import ConfigError, GraderError
 
 ROW = {"problem": "Why is the sky blue?"}
-WORDS = [
-    "light",
-    "scatters",
-    "short",
-    "waves",
-    "more",
-    "blue",
-    "the",
-    "sky",
-    "air",
-    "sun",
-    "because",
-    "of",
-    "?",
-    "query",
-    ":",
-]
+WORDS = "light scatters short waves more blue the sky air sun because of ? query :".split()
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +35,7 @@ def model(tmp_path_factory):
 
 def say(folder, *modules, **modes):
     (folder / "modules.json").write_text(
-        json.dumps(
-            [
-                {"idx": at, "name": str(at), "type": f"sentence_transformers.models.{name}"}
-                for at, name in enumerate(modules)
-            ]
-        )
+        json.dumps([{"type": f"sentence_transformers.models.{each}"} for each in modules])
     )
     (folder / "1_Pooling").mkdir(exist_ok=True)
     said = {"word_embedding_dimension": 32, **{f"pooling_mode_{name}": chosen for name, chosen in modes.items()}}
@@ -66,7 +44,8 @@ def say(folder, *modules, **modes):
 
 @pytest.fixture(autouse=True)
 def nothing_loaded():
-    encoder._loaded.cache_clear()
+    vector_of.cache_clear()
+    encoder_of.cache_clear()
 
 
 def kind_of(model, **more):
@@ -76,13 +55,12 @@ def kind_of(model, **more):
 # --- clusters
 
 
-def naive(vectors, threshold, linkage):
+def naive(vectors, threshold):
     """By the definition: at each step, all pairs of members of all pairs of clusters."""
-    count = min if linkage == "complete" else (lambda values: sum(values) / len(values))
     groups = [[place] for place in range(len(vectors))]
     while True:
         pairs = [
-            (round(count([round(float(vectors[a] @ vectors[b]), 6) for a in first for b in second]), 6), -i, -j)
+            (min(round(float(vectors[a] @ vectors[b]), 6) for a in first for b in second), -i, -j)
             for i, first in enumerate(groups)
             for j, second in enumerate(groups)
             if i < j
@@ -98,22 +76,19 @@ def as_groups(labels):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 9), st.integers(0, 10**6), st.floats(-0.5, 1), st.sampled_from(["complete", "average"]))
-def test_clusters_are_those_of_the_definition(n, seed, threshold, linkage):
+@given(st.integers(1, 9), st.integers(0, 10**6), st.floats(-0.5, 1))
+def test_clusters_are_those_of_the_definition(n, seed, threshold):
     vectors = np.random.default_rng(seed).normal(size=(n, 3))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    assert as_groups(clusters(vectors, threshold, linkage)) == naive(vectors, threshold, linkage)
+    assert as_groups(clusters(vectors, threshold)) == naive(vectors, threshold)
 
 
-def test_complete_linkage_keeps_apart_what_average_joins():
+@pytest.mark.parametrize(("threshold", "groups"), [(0.2, [{0, 1, 2}]), (0.5, [{0}, {1, 2}]), (0.9, [{0}, {1}, {2}])])
+def test_all_texts_of_a_cluster_are_similar(threshold, groups):
     """At 0, 40 and 75 degrees: the cosines are .766, .819 and .259."""
     turns = np.radians([0, 40, 75])
     vectors = np.stack([np.cos(turns), np.sin(turns)], axis=1)
-    assert as_groups(clusters(vectors, 0.5, "complete")) == {frozenset({0}), frozenset({1, 2})}
-    assert as_groups(clusters(vectors, 0.5, "average")) == {frozenset({0, 1, 2})}
-    assert as_groups(clusters(vectors, 0.6, "average")) == {frozenset({0}), frozenset({1, 2})}
-    assert as_groups(clusters(vectors, 0.2, "complete")) == {frozenset({0, 1, 2})}
-    assert as_groups(clusters(vectors, 0.9, "average")) == {frozenset({0}), frozenset({1}), frozenset({2})}
+    assert as_groups(clusters(vectors, threshold)) == set(map(frozenset, groups))
 
 
 # --- vectors
@@ -127,7 +102,7 @@ def test_vectors_are_those_of_a_padded_batch(model, pooling):
     from transformers import AutoTokenizer, BertModel
 
     say(model, "Transformer", "Pooling", mean_tokens=pooling == "mean", cls_token=pooling == "cls")
-    found = encoder.encoder(str(model), None).vectors(TEXTS)
+    found = np.stack([vector_of(text, str(model), None) for text in TEXTS])
     inputs = AutoTokenizer.from_pretrained(model)(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = BertModel.from_pretrained(model).eval()(**inputs).last_hidden_state
@@ -137,14 +112,6 @@ def test_vectors_are_those_of_a_padded_batch(model, pooling):
     say(model, "Transformer", "Pooling", "Normalize", mean_tokens=True, cls_token=False)
     assert found == pytest.approx(expected, abs=1e-5)
     assert (np.abs(found[0] - found[1:]).max(axis=1) > 0.01).all()
-
-
-def test_a_text_has_the_same_vector_whatever_is_beside_it(model):
-    one = encoder.encoder(str(model), None)
-    alone = one.vectors([TEXTS[3]])
-    encoder._loaded.cache_clear()
-    beside = encoder.encoder(str(model), None).vectors(TEXTS)
-    assert (alone[0] == beside[3]).all()
 
 
 # --- the kind
@@ -158,19 +125,15 @@ def test_texts_that_the_model_cannot_tell_apart_are_one_class(model):
     assert kind.is_right("THE SKY", "the sky", ROW)
     assert not kind.is_right("blue light", "the sky", ROW)
     assert not kind.is_right(None, "the sky", ROW)
+    assert kind_of("/no/such/model").classes([None, "a", "a"], ROW) == [None, 0, 0]
 
 
 def test_answers_to_different_prompts_are_clustered_by_their_keys_up_to_a_limit(model, monkeypatch):
     kind = kind_of(model, threshold=0.999)
     keys = [kind.key(text, ROW) for text in ("dog", "The Sky", "cat", "the sky")]
     assert kind.alike([*keys, None]) == [0, 1, 0, 1, None]
-    monkeypatch.setattr("restrain_openrlhf.answers.kinds.embedding.kind.MOST_ALIKE", 2)
+    monkeypatch.setattr(embedding, "MOST_ALIKE", 2)
     assert kind.alike(keys) == [0, 1, 2, 3]
-
-
-def test_one_text_needs_no_model():
-    assert kind_of("/no/such/model").alike([None, "a", "a"]) == [None, 0, 0]
-    assert kind_of("/no/such/model").classes([None, "a", "a"], ROW) == [None, 0, 0]
 
 
 @settings(max_examples=25, deadline=None)
@@ -191,11 +154,10 @@ def test_hostile_texts_have_vectors(model):
 
 
 def test_a_prefix_goes_before_every_text(model):
-    plain = encoder.encoder(str(model), None).vectors(["query: sky", "query: sun"])
-    kind = kind_of(model, prefix="query: ", threshold=round(float(plain[0] @ plain[1]), 6))
-    assert kind.classes(["sky", "sun"], ROW) == [0, 0]
-    higher = kind_of(model, prefix="query: ", threshold=round(float(plain[0] @ plain[1]), 6) + 2e-6)
-    assert higher.classes(["sky", "sun"], ROW) == [0, 1]
+    one, other = (vector_of(text, str(model), None) for text in ("query: sky", "query: sun"))
+    similar = round(float(one @ other), 6)
+    for threshold, expected in ((similar, [0, 0]), (similar + 2e-6, [0, 1])):
+        assert kind_of(model, prefix="query: ", threshold=threshold).classes(["sky", "sun"], ROW) == expected
 
 
 def test_without_its_libraries_the_extra_is_named(model, monkeypatch):
@@ -222,28 +184,7 @@ def test_a_model_that_is_made_otherwise_is_refused(model, modules, modes):
     say(model, "Transformer", "Pooling", "Normalize", mean_tokens=True, cls_token=False)
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be loaded as an embedding model"):
-        kind_of(tmp_path).classes(["a", "b"], ROW)
-
-
-@pytest.mark.parametrize("name", ["/no/such/model", "./no/such/model"])
-def test_a_folder_that_is_not_there_is_said(name):
-    with pytest.raises(ConfigError, match=r"no such folder\. Correct answers\.model"):
-        kind_of(name).classes(["a", "b"], ROW)
-
-
 def test_a_model_without_directions_is_said(model, monkeypatch):
-    loaded = encoder.encoder(str(model), None)
-    monkeypatch.setattr(encoder.np.linalg, "norm", lambda *_: float("nan"))
+    monkeypatch.setattr(np.linalg, "norm", lambda *_: float("nan"))
     with pytest.raises(GraderError, match="is zero or not finite"):
-        loaded.vectors(["sky"])
-
-
-@pytest.mark.parametrize(
-    ("block", "said"),
-    [({"threshold": 0.9}, "model"), ({"model": "a"}, "threshold"), ({"model": "a", "threshold": 2}, "threshold")],
-)
-def test_the_model_and_the_threshold_are_the_users_choice(block, said):
-    with pytest.raises(ConfigError, match=said):
-        parse_kind({"name": "embedding", **block})
+        vector_of("sky", str(model), None)

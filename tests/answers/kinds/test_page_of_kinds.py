@@ -1,6 +1,5 @@
 """The tables of docs/concepts/kinds.md are true; each kind is total and quick on any text."""
 
-import json
 import re
 
 import pytest
@@ -21,7 +20,7 @@ ROWS = {
     "choice": {"problem": "Capital of France?", "options": ["London", "Paris", "A dog", "None of the above"]},
     "text": {"problem": "Capital of France?", "aliases": ["Paris", "Paname"]},
     "number": {"problem": "How far?"},
-    "json": {"problem": "Which city?", "schema": {"type": ["array", "object"]}},
+    "json": {"problem": "Which city?"},
 }
 CELL = r"`((?:[^`]|(?<=\S)`(?=\S))+)`"
 
@@ -74,10 +73,6 @@ def test_values_in_a_unit_are_as_the_page_says():
         assert (answer and kind.key(answer, {"unit": "km"})) == text_of(value)
 
 
-def test_the_page_has_the_options_that_its_examples_are_about():
-    assert json.dumps(ROWS["choice"]["options"]) in PAGE
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_says_what_it_means_and_every_column_is_on_the_page(name):
     kind = KINDS[name]
@@ -105,18 +100,6 @@ def test_any_text_is_read(name, text, before):
         key = kind.key(response if answer is None else answer, row)
         assert key == kind.key(response if answer is None else answer, row)
         assert kind.classes([answer, None, answer], row) == ([None] * 3 if answer is None else [0, None, 0])
-
-
-@pytest.mark.parametrize("name", ["text", "number", "json"])
-def test_settings_that_differ_are_another_identity(name):
-    changed = {
-        "text": {"read": "tag"},
-        "number": {"relative": 0.1},
-        "json": {"keys": ["a"]},
-    }[name]
-    plain, other = parse_kind({"name": name}), parse_kind({"name": name, **changed})
-    assert plain.identity != other.identity
-    assert plain.identity == f"{name} {plain.version}"
 
 
 def test_the_page_names_the_commands_that_take_a_kind():

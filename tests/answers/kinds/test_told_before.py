@@ -169,20 +169,12 @@ def no_programs(monkeypatch):
         ({"name": "sql"}, {}, DataError, "it has none"),
         ({"name": "number", "unit": "yards of ale"}, {}, DataError, "is not a unit that Pint knows"),
         ({"name": "number"}, {"unit": "yards of ale"}, DataError, "is not a unit that Pint knows"),
-        ({"name": "json"}, {"schema": {"type": "thing"}}, DataError, "JSON Schema of the prompt"),
         ({"name": "choice"}, {"options": []}, DataError, "no list of options"),
         ({"name": "text"}, {"aliases": 3}, DataError, "'aliases'"),
-        ({"name": "embedding", "model": "./not_here", "threshold": 0.5}, {}, ConfigError, "no such folder"),
+        ({"name": "embedding", "model": "./not_here", "threshold": 0.5}, {}, ConfigError, r"Check answers\.model"),
+        ({"name": "embedding", "model": "docs", "threshold": 0.5}, {}, ConfigError, r"Check answers\.model"),
         ({"name": "judge", "callable": "not_here:judge"}, {}, ConfigError, "cannot be imported"),
-        ({"name": "judge", "url": "http://j", "token_variable": "NONE"}, {}, ConfigError, "variable NONE"),
-        ({"name": "judge", "url": "http://j", "send": ["rubric"]}, {}, DataError, "no column 'rubric'"),
-        (
-            {"name": "judge", "url": "http://j", "read": {"name": "choice"}},
-            {"options": []},
-            DataError,
-            "no list of options",
-        ),
-        ({"name": "judge", "url": "http://j", "read": {"name": "code"}}, {}, ConfigError, "install bubblewrap"),
+        ({"name": "judge", "callable": "builtins:len", "send": ["rubric"]}, {}, DataError, "no column 'rubric'"),
         ({"name": "mixed"}, {"answers": "code"}, ConfigError, "install bubblewrap"),
         ({"name": "mixed"}, {"answers": "sql"}, DataError, "it has none"),
         ({"name": "mixed"}, {"answers": "sequel"}, DataError, "'sequel' in its column"),
@@ -191,7 +183,7 @@ def no_programs(monkeypatch):
 )
 @pytest.mark.usefixtures("no_programs")
 def test_each_kind_says_what_it_lacks(block, row, error, said):
-    for name, package in {"number": "pint", "json": "jsonschema", "embedding": "transformers"}.items():
+    for name, package in {"number": "pint", "embedding": "transformers"}.items():
         if block["name"] == name:
             pytest.importorskip(package, reason=f"needs {package}, of an extra")
     with pytest.raises(error, match=said):
@@ -204,7 +196,7 @@ def test_each_kind_says_what_it_lacks(block, row, error, said):
         ({"name": "code", "sandbox": "container"}, {"entry_point": "f", "examples": ["f(1)"]}),
         ({"name": "sql"}, {"schema": "CREATE TABLE a (b INT)"}),
         ({"name": "text"}, {"aliases": ["one", 1]}),
-        ({"name": "judge", "url": "http://j", "send": ["rubric"]}, {"rubric": "any"}),
+        ({"name": "judge", "callable": "builtins:len", "send": ["rubric"]}, {"rubric": "any"}),
         ({"name": "mixed", "kinds": {"code": {"sandbox": "container"}}}, {"answers": "choice", "options": ["a", "b"]}),
         ({"name": "math"}, {}),
     ],

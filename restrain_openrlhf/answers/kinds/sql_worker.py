@@ -1,4 +1,4 @@
-"""The process behind database.py: runs queries on SQLite, read-only and within limits, one JSON line each.
+"""The process behind sql_database.py: runs queries on SQLite, read-only and within limits, one JSON line each.
 
 It is the script of a WorkerProcess (machine/processes.py) and uses only the standard library. It returns digests,
 never rows.
@@ -12,10 +12,9 @@ import resource
 import sqlite3
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +46,14 @@ FUNCTIONS = frozenset(
 ACTIONS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 
 
-class UnusableDatabase(Exception):  # noqa: N818 - it is told to the process that asks, and never raised further
-    """SQLite cannot use the file or script of a prompt."""
+# What SQLite and Python raise for a database or query that cannot be used.
+ERRORS = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
 
 class Steps:
     """How many instructions of SQLite's virtual machine a query may still take; the same on every computer."""
 
-    def __init__(self) -> None:
-        self.left = 0
+    left = 0
 
     def look(self) -> bool:
         """Called every STEPS_A_LOOK instructions; True ends the query."""
@@ -63,50 +61,33 @@ class Steps:
         return self.left < 0
 
 
-class Databases:
-    """The databases that were used last, open for reading only."""
-
-    def __init__(self) -> None:
-        self.steps = Steps()
-        self._open: OrderedDict[str, sqlite3.Connection] = OrderedDict()
-
-    def connection(self, identity: str, path: str | None, script: str) -> sqlite3.Connection:
-        """The database with this identity. Raises UnusableDatabase if SQLite cannot open it."""
-        if identity not in self._open:
-            self._open[identity] = self._opened(path, script)
-        self._open.move_to_end(identity)
-        while len(self._open) > OPEN_DATABASES:
-            self._open.popitem(last=False)[1].close()
-        return self._open[identity]
-
-    def _opened(self, path: str | None, script: str) -> sqlite3.Connection:
-        connection = None
-        try:
-            place = ":memory:" if path is None else f"{Path(path).as_uri()}?mode=ro"
-            connection = sqlite3.connect(place, uri=path is not None, isolation_level=None)
-            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-            connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-            connection.set_progress_handler(self.steps.look, STEPS_A_LOOK)
-            connection.executescript(script)
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            restrict(connection)
-        except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
-            if connection is not None:
-                connection.close()
-            raise UnusableDatabase(str(error) or type(error).__name__) from None
-        return connection
+STEPS = Steps()
 
 
-def restrict(connection: sqlite3.Connection) -> None:
+@lru_cache(maxsize=OPEN_DATABASES)
+def connection(identity: str, path: str | None, script: str) -> sqlite3.Connection:
+    """The database with this identity, for reading only. Raises an error of ERRORS if SQLite cannot open it."""
+    place = ":memory:" if path is None else f"{Path(path).as_uri()}?mode=ro"
+    opened = sqlite3.connect(place, uri=path is not None, isolation_level=None)
+    opened.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+    opened.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    opened.set_progress_handler(STEPS.look, STEPS_A_LOOK)
+    opened.executescript(script)
+    opened.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    restrict(opened)
+    return opened
+
+
+def restrict(opened: sqlite3.Connection) -> None:
     """Allow only reading, safe functions and bounded values from now on, and stop the clock."""
-    connection.executescript("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY;")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN_BYTES)
+    opened.executescript("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY;")
+    opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    opened.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN_BYTES)
     for name in CLOCKED:
-        connection.create_function(name, -1, partial(at_the_clock, name), deterministic=True)
+        opened.create_function(name, -1, partial(at_the_clock, name), deterministic=True)
     for name, function in WORDS_FOR_NOW.items():
-        connection.create_function(name, 0, partial(at_the_clock, function), deterministic=True)
-    connection.set_authorizer(permission)
+        opened.create_function(name, 0, partial(at_the_clock, function), deterministic=True)
+    opened.set_authorizer(permission)
 
 
 def permission(action: int, _table: str | None, function: str | None, *_: str | None) -> int:
@@ -126,16 +107,17 @@ def at_the_clock(name: str, *arguments: Any) -> Any:
     return _PLAIN.execute(f"SELECT {name}({', '.join('?' * len(given))})", given).fetchone()[0]
 
 
-def answer(databases: Databases, question: dict[str, Any]) -> dict[str, Any]:
+def answer(question: dict[str, Any]) -> dict[str, Any]:
     """The digests of a query's rows, or else why the query is `refused` or its database `unusable`."""
-    databases.steps.left = question["steps"]
+    STEPS.left = question["steps"]
     end_after(question["seconds"])
     try:
-        connection = databases.connection(question["identity"], question["path"], question["script"])
-        return digests(connection, question["query"], question["rows"])
-    except UnusableDatabase as error:
-        return {"unusable": str(error)}
-    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
+        opened = connection(**question["database"])
+    except ERRORS as error:
+        return {"unusable": str(error) or type(error).__name__}
+    try:
+        return digests(opened, question["text"], question["rows"])
+    except ERRORS as error:
         return {"refused": f"{type(error).__name__}: {error}"}
 
 
@@ -150,9 +132,9 @@ def end_after(seconds: float) -> None:
     )
 
 
-def digests(connection: sqlite3.Connection, query: str, most_rows: int) -> dict[str, Any]:
+def digests(database: sqlite3.Connection, query: str, most_rows: int) -> dict[str, Any]:
     """Digests of the rows, in order and in any order. Both depend on the number of columns too."""
-    with closing(connection.execute(query)) as cursor:
+    with closing(database.execute(query)) as cursor:
         if cursor.description is None:
             return {"refused": "It is no query."}
         columns = str(len(cursor.description))
@@ -207,10 +189,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["TZ"] = "UTC"
     time.tzset()
-    databases = Databases()
     print(json.dumps({"ready": sqlite3.sqlite_version}), flush=True)
     for line in sys.stdin:
-        print(json.dumps(answer(databases, json.loads(line))), flush=True)
+        print(json.dumps(answer(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, Field, StrictStr
 
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
-from restrain_openrlhf.answers.kinds.sql.database import QUERIES, Database, Limits, QueryResult
-from restrain_openrlhf.answers.kinds.sql.statement import last_query, orders_rows
+from restrain_openrlhf.answers.kinds.sql_database import QUERIES, Database, Query, QueryResult
+from restrain_openrlhf.answers.kinds.sql_statement import last_query, orders_rows
 from restrain_openrlhf.errors import ConfigError, DataError
 
 # The column that this kind adds to a row: a digest of the file that the row names.
@@ -19,8 +19,6 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 class SqlColumns(BaseModel):
     """Exactly one of the three columns names the database."""
-
-    model_config = ConfigDict(frozen=True)
 
     database: StrictStr | None = None
     db_id: StrictStr | None = None
@@ -47,36 +45,20 @@ class Sql(AnswerKind):
     without_effect: ClassVar[frozenset[str]] = frozenset({"databases"})
 
     name: Literal["sql"] = "sql"
-    databases: str | None = Field(
-        default=None,
-        description=(
-            "The folder in which relative paths of the column `database` start, and which has a folder and file for "
-            "each `db_id`, as Spider does: concert_singer/concert_singer.sqlite. Relative to where the run starts."
-        ),
-    )
-    steps: Count = Field(
-        default=50_000_000,
-        description=(
-            "Instructions of SQLite's virtual machine that a query may execute: about a second, but the same number "
-            "on every computer."
-        ),
-    )
-    seconds: Annotated[float, Field(gt=0)] = Field(
-        default=5.0,
-        description=(
-            "CPU seconds that a query may take (checked to within one second), for instructions that are slow. This "
-            "limit depends on the computer, so normally `steps` should end a query first."
-        ),
-    )
-    rows: Count = Field(default=10_000, description="Most rows that a result may have.")
-    empty: bool = Field(
-        default=True,
-        strict=True,
-        description=(
-            "Whether a result without rows is an answer. Wrong conditions often give no rows, and would agree with "
-            "each other."
-        ),
-    )
+    databases: str | None = None
+    """The folder in which relative paths of the column `database` start, and which has a folder and file for each
+    `db_id`, as Spider does: concert_singer/concert_singer.sqlite. Relative to where the run starts."""
+    steps: Count = 50_000_000
+    """Instructions of SQLite's virtual machine that a query may execute: about a second, but the same number on
+    every computer."""
+    seconds: Annotated[float, Field(gt=0)] = 5.0
+    """CPU seconds that a query may take (checked to within one second), for instructions that are slow. This limit
+    depends on the computer, so normally `steps` should end a query first."""
+    rows: Count = 10_000
+    """Most rows that a result may have."""
+    empty: Annotated[bool, Field(strict=True)] = True
+    """Whether a result without rows is an answer. Wrong conditions often give no rows, and would agree with each
+    other."""
 
     def check_machine(self) -> None:
         """Find the folder of databases, if the settings name one."""
@@ -133,23 +115,19 @@ class Sql(AnswerKind):
         return gold.strip().rstrip(";")
 
     def _result(self, query: str, row: Row) -> QueryResult | None:
-        return QUERIES.result(query, self._database(row), Limits(self.steps, self.rows, self.seconds))
+        return QUERIES.result(Query(query, self._database(row), self.steps, self.rows, self.seconds))
 
     def _database(self, row: Row) -> Database:
-        found = read_columns(SqlColumns, row)
-        match found:
-            case SqlColumns(database=str(path), db_id=None, script=None):
+        given = read_columns(SqlColumns, row).model_dump(exclude_none=True, by_alias=True)
+        match given:
+            case {"database": path} if len(given) == 1:
                 return Database.of_file(Path(self.databases or "", path))
-            case SqlColumns(database=None, db_id=str(name), script=None):
+            case {"db_id": name} if len(given) == 1:
                 return Database.of_file(Path(self.databases or "", name, f"{name}.sqlite"))
-            case SqlColumns(database=None, db_id=None, script=str(script)):
-                return Database.of_script(script)
+            case {"schema": script} if len(given) == 1:
+                return Database(None, script)
         raise DataError(
             f"The prompt {str(row.get(PROBLEM))[:60]!r} must have exactly one of the columns `database`, `db_id` and "
-            f"`schema`; it has {_given(found) or 'none'}. Give the path of a SQLite file, Spider's name of a "
-            "database, or the statements that create one."
+            f"`schema`; it has {' and '.join(f'`{name}`' for name in sorted(given)) or 'none'}. Give the path of a "
+            "SQLite file, Spider's name of a database, or the statements that create one."
         )
-
-
-def _given(columns: SqlColumns) -> str:
-    return " and ".join(f"`{name}`" for name in sorted(columns.model_dump(exclude_none=True, by_alias=True)))

@@ -7,15 +7,16 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, register
-from restrain_openrlhf.answers.kinds.code.examples import shown_calls, shown_texts, shows_call, unread_examples
-from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
-from restrain_openrlhf.answers.kinds.code.task import Task, program_of, read_task
+from restrain_openrlhf.answers.kinds.code_examples import shown_calls, shown_texts, shows_call, unread_examples
+from restrain_openrlhf.answers.kinds.code_inputs import inputs_for
+from restrain_openrlhf.answers.kinds.code_task import Task, program_of, read_task
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.sandbox import outcome
 from restrain_openrlhf.machine.sandbox.pool import DIED, Confinement, run_all
 from restrain_openrlhf.machine.sandbox.program import RETURNED, Job
 
 Outcomes = tuple[str, ...]
+Way = Literal["calls", "script", "tests"]
 FAILED = "!"
 # Outcomes of recent jobs, which depend on nothing but the job.
 MOST_KNOWN = 1 << 12
@@ -55,34 +56,23 @@ class Code(AnswerKind):
     instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
 
     name: Literal["code"] = "code"
-    inputs: Annotated[int, Field(ge=1, le=500)] = Field(
-        default=30, description="Number of inputs on which programs are compared. More inputs tell more programs apart."
-    )
-    ignore_order: bool = Field(
-        default=False,
-        description="Whether lists with the same values in another order are equal; the same for printed lines.",
-    )
-    call_seconds: Annotated[float, Field(gt=0, le=60)] = Field(
-        default=0.5, description="CPU seconds of one call. A call that takes longer fails."
-    )
-    program_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
-        default=3.0, description="CPU seconds of one program on all inputs. Its remaining calls then fail."
-    )
-    test_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
-        default=10.0, description="CPU seconds of one program on its tests, in an evaluation."
-    )
-    memory_mib: Annotated[int, Field(ge=64)] = Field(default=1024, description="Memory of one program, in MiB.")
-    group_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=300.0,
-        description="Seconds that a group may take. Programs that have not started by then have no answer.",
-    )
-    sandbox: Confinement = Field(
-        default="bubblewrap",
-        description=(
-            "What confines programs: `bubblewrap`; or `container`, only limits and a filter of system calls, under "
-            "which programs can read all files that the run can read."
-        ),
-    )
+    inputs: Annotated[int, Field(ge=1, le=500)] = 30
+    """Number of inputs on which programs are compared. More inputs tell more programs apart."""
+    ignore_order: bool = False
+    """Whether lists with the same values in another order are equal; the same for printed lines."""
+    call_seconds: Annotated[float, Field(gt=0, le=60)] = 0.5
+    """CPU seconds of one call. A call that takes longer fails."""
+    program_seconds: Annotated[float, Field(gt=0, le=600)] = 3.0
+    """CPU seconds of one program on all inputs. Its remaining calls then fail."""
+    test_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """CPU seconds of one program on its tests, in an evaluation."""
+    memory_mib: Annotated[int, Field(ge=64)] = 1024
+    """Memory of one program, in MiB."""
+    group_seconds: Annotated[float, Field(gt=0)] = 300.0
+    """Seconds that a group may take. Programs that have not started by then have no answer."""
+    sandbox: Confinement = "bubblewrap"
+    """What confines programs: `bubblewrap`; or `container`, only limits and a filter of system calls, under which
+    programs can read all files that the run can read."""
 
     def check_machine(self) -> None:
         """Run a program in the sandbox."""
@@ -170,14 +160,7 @@ class Code(AnswerKind):
         _KNOWN.update({job: outcomes for job, outcomes in ran.items() if outcomes is not None})
         return [(found | ran)[job] for job in jobs]
 
-    def job(
-        self,
-        program: str,
-        way: Literal["calls", "script", "tests"],
-        entry: str,
-        inputs: tuple[str, ...],
-        seconds: float,
-    ) -> Job:
+    def job(self, program: str, way: Way, entry: str, inputs: tuple[str, ...], seconds: float) -> Job:
         """The job of a program for the sandbox."""
         return Job(
             source=program,
@@ -197,11 +180,8 @@ def _script_outcomes(runs: Sequence[Outcomes | None]) -> Outcomes | None:
     outcomes = [run[0] for run in runs if run is not None]
     if len(outcomes) < len(runs):
         return None
-    return (
-        tuple(outcomes)
-        if any(returns(each) and each != RETURNED_NOTHING for each in outcomes)
-        else (DIED,) * len(outcomes)
-    )
+    has_printed = any(returns(each) and each != RETURNED_NOTHING for each in outcomes)
+    return tuple(outcomes) if has_printed else (DIED,) * len(outcomes)
 
 
 def _asserts(gold: str) -> str:

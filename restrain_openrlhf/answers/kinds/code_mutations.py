@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, TypeVar
 
-from restrain_openrlhf.answers.kinds.code.examples import Arguments
+from restrain_openrlhf.answers.kinds.code_examples import Arguments
 
 Item = TypeVar("Item")
 # A rule needs so many calls, or one with a longer list, because one call may obey it by chance.

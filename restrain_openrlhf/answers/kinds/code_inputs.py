@@ -4,13 +4,14 @@ They depend only on the prompt and are the same in every process: draws come fro
 order.
 """
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from restrain_openrlhf.answers.kinds.code.examples import Arguments, prose, shown_calls, shown_texts
-from restrain_openrlhf.answers.kinds.code.mutations import (
+from restrain_openrlhf.answers.kinds.code_examples import Arguments, prose, shown_calls, shown_texts
+from restrain_openrlhf.answers.kinds.code_mutations import (
     LARGE,
     Domain,
     Draws,
@@ -21,13 +22,28 @@ from restrain_openrlhf.answers.kinds.code.mutations import (
     obeying,
     rules_of,
 )
-from restrain_openrlhf.answers.kinds.code.task import Parameter, Task
-from restrain_openrlhf.answers.kinds.code.typed_values import value_for
+from restrain_openrlhf.answers.kinds.code_task import Parameter, Task, parse
 
 # The most characters of an input, and the number of tries for each input that is wanted.
 LONG, TRIES = 2000, 20
 # In one of so many calls, two arguments are exchanged or made equal.
 EXCHANGES = 5
+NUMBERS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 20, 25, 36, 50, 97, 100, 128, 1000, -1, -2, -5)
+LETTERS = "abcde"
+TEXTS = ("", "a", "ab", "hello world", "Hello, World!", "abcba", "12345", "aabbcc", "The quick brown fox", "A1 b2")
+# The most items of a made text or container.
+MOST_ITEMS = 6
+# Usual names of parameters by their type.
+BY_NAME = {
+    "int": "n k m x y z i j a b c num number count size target index limit left right start end",
+    "str": "s t text string str word sentence char st txt message line prefix pattern key name date phrase num_str",
+    "list[int]": "lst arr nums numbers array list l values xs items data seq sequence list1 list2 nums1 nums2 integers",
+    "list[str]": "words strings names texts lines tokens operators",
+    "list[list[int]]": "grid matrix board lists intervals points edges",
+    "dict[str, int]": "d dict dictionary counts mapping",
+}
+TYPES = {name: annotation for annotation, names in BY_NAME.items() for name in names.split()}
+UNKNOWN = ("int", "str", "list[int]", "list[str]")
 
 Input = TypeVar("Input")
 
@@ -47,7 +63,10 @@ def inputs_for(task: Task, count: int) -> tuple[str, ...]:
             return obeying(rules, _like(_filled(draws.pick(known), empty, draws), domains, draws))
 
         return _grown(calls, count, another, written)
-    return _grown([], count, lambda _: _call_by_types(task, draws), written) if task.parameters is not None else ()
+    if task.parameters is None:
+        return ()
+    of_types = task.parameters
+    return _grown([], count, lambda _: Arguments(tuple(value_for(each, draws) for each in of_types)), written)
 
 
 def _grown(
@@ -123,11 +142,6 @@ def _beside(others: Sequence[object], domain: Domain, draws: Draws) -> Domain:
     return replace(domain, stated=(*domain.stated, *near))
 
 
-def _call_by_types(task: Task, draws: Draws) -> Arguments:
-    """A call from the parameters' types, defaults and names."""
-    return Arguments(tuple(value_for(each, draws) for each in task.parameters or ()))
-
-
 def written(call: Arguments) -> str:
     """The call's arguments in the form of a job: `([positional], {named})`."""
     named = ", ".join(f"{name!r}: {literal(value)}" for name, value in call.named.items())
@@ -147,3 +161,87 @@ def literal(value: object) -> str:
             return f"{{{', '.join(f'{literal(key)}: {literal(each)}' for key, each in value.items())}}}"
         case _:
             return repr(value)
+
+
+def value_for(parameter: Parameter, draws: Draws) -> Any:
+    """A value of the parameter's type."""
+    return _of(_type_of(parameter, draws), draws)
+
+
+def _type_of(parameter: Parameter, draws: Draws) -> ast.expr:
+    written = parameter.annotation or _of_default(parameter.default) or TYPES.get(parameter.name.casefold())
+    tree = parse((written or draws.pick(UNKNOWN)).strip("'\""))
+    first = tree.body[0] if tree and tree.body else None
+    return first.value if isinstance(first, ast.Expr) else ast.Name("int")
+
+
+def _of_default(default: str) -> str:
+    """The type of a default; empty if there is none, or for None."""
+    try:
+        value = ast.literal_eval(default) if default else None
+    except (ValueError, TypeError, SyntaxError, RecursionError):
+        return ""
+    return "" if value is None else type(value).__name__
+
+
+def _of(annotation: ast.expr, draws: Draws) -> Any:
+    """A value for an annotation such as `List[Tuple[int, str]]` or `int | None`; an integer for an unknown name."""
+    match annotation:
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _of(draws.pick((left, right)), draws)
+        case ast.Subscript(value=outer, slice=inner):
+            inside = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            return _container(_name(outer), inside, draws)
+        case _:
+            return _plain(_name(annotation), draws)
+
+
+def _name(node: ast.expr) -> str:
+    """The type's name in lower case: `list` for `List` and `typing.List`."""
+    return (node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")).casefold()
+
+
+def _container(name: str, inside: list[ast.expr], draws: Draws) -> Any:
+    count = draws.below(MOST_ITEMS + 1)
+    match name:
+        case "dict" | "mapping" | "defaultdict":
+            return {_key(_of(inside[0], draws)): _of(inside[-1], draws) for _ in range(count)}
+        case "tuple" if not (isinstance(inside[-1], ast.Constant) and inside[-1].value is ...):
+            return tuple(_of(each, draws) for each in inside)
+        case "tuple":
+            return tuple(_of(inside[0], draws) for _ in range(count))
+        case "set" | "frozenset":
+            return {_key(_of(inside[0], draws)) for _ in range(count)}
+        case "optional" | "union":
+            return _of(draws.pick(inside), draws)
+        case _:
+            return [_of(inside[0], draws) for _ in range(count)]
+
+
+def _key(value: Any) -> Any:
+    """The value as a key of a dictionary or an item of a set."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _plain(name: str, draws: Draws) -> Any:
+    """A value of a type without brackets; lists and dictionaries have numbers."""
+    count = draws.below(MOST_ITEMS + 1)
+    value: Any = draws.pick(NUMBERS)
+    match name:
+        case "float":
+            value += draws.pick((0.0, 0.5, 0.25))
+        case "str":
+            made = "".join(draws.pick(LETTERS) for _ in range(count))
+            value = draws.pick((made, made, draws.pick(TEXTS)))
+        case "bool":
+            value = bool(draws.below(2))
+        case "bytes":
+            value = bytes(draws.below(256) for _ in range(count))
+        case "list" | "sequence" | "iterable" | "tuple" | "set":
+            of = {"tuple": tuple, "set": set}.get(name, list)
+            value = of(draws.pick(NUMBERS) for _ in range(count))
+        case "dict":
+            value = {draws.pick(LETTERS): draws.pick(NUMBERS) for _ in range(count)}
+        case "nonetype" | "":
+            value = None
+    return value

@@ -3,31 +3,31 @@
 import hashlib
 import os
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from restrain_openrlhf.answers.kinds.sql import worker
+from restrain_openrlhf.answers.kinds import sql_worker
 from restrain_openrlhf.errors import DataError, GraderError
 from restrain_openrlhf.machine.processes import WorkerProcess
 
 START_SECONDS = 60.0
 # Wall time, for a worker that waits for a disk. The worker's own limit is of CPU time.
 PATIENCE_SECONDS = 120.0
-MOST_KNOWN = 1 << 17
-PROBE = {"query": "SELECT 1", "path": None, "script": "", "identity": "", "steps": 10_000, "rows": 1, "seconds": 10.0}
+# Results that are kept, each with its query and the script of its database.
+MOST_KNOWN = 1 << 14
 
 
 @dataclass(frozen=True)
 class Database:
     """A SQLite file by its absolute path, or a script that makes a database in memory.
 
-    `identity` changes with the content of the script, or with the time or size of the file.
+    `identity` changes with the time or size of the file.
     """
 
     path: str | None
     script: str
-    identity: str
+    identity: str = ""
 
     @classmethod
     def of_file(cls, path: Path) -> "Database":
@@ -39,11 +39,6 @@ class Database:
         if found is None or not path.is_file():
             raise DataError(f"{path}: no such SQLite file. Correct the prompts' column, or `answers.databases`.")
         return cls(str(path.absolute()), "", f"{path.absolute()} {found.st_mtime_ns} {found.st_size}")
-
-    @classmethod
-    def of_script(cls, script: str) -> "Database":
-        """The database that a script of CREATE TABLE and INSERT statements makes."""
-        return cls(None, script, hashlib.sha256(script.encode(errors="surrogatepass")).hexdigest())
 
     def digest(self) -> str | None:
         """The SHA-256 of the file; None for a script. Raises DataError if the file cannot be read."""
@@ -60,9 +55,11 @@ def _digest(path: str, _identity: str) -> str:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of one query: instructions of SQLite's virtual machine, rows of its result, and CPU seconds."""
+class Query:
+    """A query with its limits: instructions of SQLite's virtual machine, rows of its result, and CPU seconds."""
 
+    text: str
+    database: Database
     steps: int
     rows: int
     seconds: float
@@ -78,75 +75,58 @@ class QueryResult:
     different_rows: int
 
 
-@dataclass
+PROBE = Query("SELECT 1", Database(None, ""), steps=10_000, rows=1, seconds=10.0)
+
+
 class Queries:
     """A process that runs queries, started when first needed and replaced when it ends. Threads may share it."""
 
-    _worker: WorkerProcess | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _known: dict[tuple[str, str, Limits], QueryResult | None] = field(default_factory=dict)
-
-    def result(self, query: str, database: Database, limits: Limits) -> QueryResult | None:
-        """The result of a query, cached; None if it is refused, wrong, or exceeds the limits.
-
-        Raises DataError if the database cannot be read, and GraderError if no process starts.
-        """
-        question = (query, database.identity, limits)
-        if question not in self._known:
-            found = self._asked(query, database, limits)
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[question] = found
-            return found
-        return self._known[question]
+    def __init__(self) -> None:
+        self._worker: WorkerProcess | None = None
+        self._lock = threading.Lock()
+        self.result = lru_cache(maxsize=MOST_KNOWN)(self._asked)
 
     def close(self) -> None:
         """End the process and forget all results. The next query starts a new process."""
         with self._lock:
-            self._known.clear()
+            self.result.cache_clear()
             if self._worker is not None and self._worker.is_ready:
                 self._worker.close()
 
-    def _asked(self, query: str, database: Database, limits: Limits) -> QueryResult | None:
-        question = {
-            "query": query,
-            "path": database.path,
-            "script": database.script,
-            "identity": database.identity,
-            **asdict(limits),
-        }
+    def _asked(self, query: Query) -> QueryResult | None:
+        """The result of a query; None if it is refused, wrong, or exceeds the limits.
+
+        Raises DataError if the database cannot be read, and GraderError if no process starts.
+        """
         with self._lock:
             if self._worker is None or not self._worker.is_ready:
                 self._worker = _started()
             try:
-                reply = self._worker.ask(question, PATIENCE_SECONDS)
+                reply = self._worker.ask(asdict(query), PATIENCE_SECONDS)
             except (TimeoutError, EOFError):
                 return None
         if "unusable" in reply:
+            named = query.database.path or f"that the script {query.database.script[:60]!r} makes"
             raise DataError(
-                f"SQLite cannot use the database {_named(database)}: {reply['unusable']}. Correct the file, or the "
-                "prompt's column `schema`."
+                f"SQLite cannot use the database {named}: {reply['unusable']}. Correct the file, or the prompt's "
+                "column `schema`."
             )
         return None if "refused" in reply else QueryResult(**reply)
 
 
-def _named(database: Database) -> str:
-    return database.path or f"that the script {database.script[:60]!r} makes"
-
-
 def _started() -> WorkerProcess:
     """A new process that has passed a test query. Raises GraderError if it fails the test."""
-    process = WorkerProcess([worker.__file__])
+    process = WorkerProcess([sql_worker.__file__])
     try:
         process.read(START_SECONDS)
-        reply = process.ask(PROBE, START_SECONDS)
+        reply = process.ask(asdict(PROBE), START_SECONDS)
     except (TimeoutError, EOFError) as error:
         reply = str(error) or f"no reply within {START_SECONDS:.0f} s"
     if "in_order" not in reply:
         process.close()
         raise GraderError(
             f"The process that runs SQL queries failed on SELECT 1: {reply}. Start it by hand: `echo | python -P "
-            f"{worker.__file__}` should print that it is ready."
+            f"{sql_worker.__file__}` should print that it is ready."
         )
     return process
 

@@ -4,19 +4,19 @@ The program is the last Python block that has the function, or the prompt's code
 """
 
 import ast
+import builtins
 import re
 import textwrap
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from restrain_openrlhf.answers.kind import ParsedCell, Row, read_columns
-from restrain_openrlhf.answers.kinds.code import syntax
-from restrain_openrlhf.answers.kinds.code.syntax import Function
 
 # Bodies to try for a prompt's last function, which may lack one; a method's body is indented further.
 BODIES = ("", "\n    pass", "\n        pass")
@@ -27,29 +27,24 @@ MOST_STARTS = 20
 BEGIN, DONE = (re.compile(rf"^[ \t]*\[{mark}\]", re.MULTILINE) for mark in ("BEGIN", "DONE"))
 # How many characters of a prompt are searched for code.
 LONGEST_PROMPT = 20_000
+# Longer texts are no answer. Parsing takes about a second for a million characters.
+LONGEST = 100_000
+PYTHON = frozenset({"", "python", "python3", "py", "py3", "python2"})
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Example(BaseModel):
     """An input that a row gives. Its output is not read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    input: Any
+    input: str
 
 
 class TaskColumns(BaseModel):
     """The columns of a row that are read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     problem: str
     entry_point: str | None = None
-    examples: Annotated[tuple[Example | str | list[Any], ...] | None, ParsedCell] = None
-
-    @property
-    def inputs(self) -> tuple[Any, ...]:
-        """The examples' inputs."""
-        return tuple(each.input if isinstance(each, Example) else each for each in self.examples or ())
+    examples: Annotated[tuple[Example | str, ...] | None, ParsedCell] = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +63,7 @@ class Task:
     `entry` is the function that is called, or `Class.method`; it is empty for scripts, which read and print. `preamble`
     is the prompt's own code before the open function, and `code` is all of its code, which a bare completion continues.
     `parameters` is None if the prompt does not show them. `shown` are the texts that may have examples: the open
-    function's docstring, and the whole prompt. `given` are the row's own examples: a text, or a list's items as
-    literals.
+    function's docstring, and the whole prompt. `given` are the inputs of the row's own examples.
     """
 
     entry: str
@@ -77,7 +71,7 @@ class Task:
     code: str
     parameters: tuple[Parameter, ...] | None
     shown: tuple[str, ...]
-    given: tuple[str | tuple[str, ...], ...]
+    given: tuple[str, ...]
 
     @property
     def way(self) -> Literal["calls", "script"]:
@@ -88,26 +82,21 @@ class Task:
 def read_task(row: Row) -> Task:
     """The row's task. Raises DataError if a column has a wrong form."""
     columns = read_columns(TaskColumns, row)
-    given = tuple(each if isinstance(each, str) else _items(each) for each in columns.inputs)
+    given = tuple(each.input if isinstance(each, Example) else each for each in columns.examples or ())
     return _task(columns.problem, columns.entry_point or "", given)
 
 
-def _items(given: object) -> tuple[str, ...]:
-    """A list's items, each as a literal. Any other value counts as a list of one."""
-    return tuple(map(repr, given if isinstance(given, list) else [given]))
-
-
 @lru_cache(maxsize=64)
-def _task(problem: str, entry: str, given: tuple[str | tuple[str, ...], ...]) -> Task:
+def _task(problem: str, entry: str, given: tuple[str, ...]) -> Task:
     """The task, cached for all rollouts of a group."""
     for code, tree in _codes(problem):
-        for name, function in reversed(list(syntax.functions(tree))):
-            if entry in (name, name.rpartition(".")[2]) if entry else syntax.is_open(function):
+        for name, function in reversed(list(functions(tree))):
+            if entry in (name, name.rpartition(".")[2]) if entry else is_open(function):
                 first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
                 preamble = "" if "." in name else "\n".join(code.split("\n")[: first - 1])
                 shown = (ast.get_docstring(function) or "", problem[:LONGEST_PROMPT])
                 return Task(name, preamble, code, _parameters(function, "." in name), shown, given)
-    names = Counter(syntax.called_names(problem)).most_common(1)
+    names = Counter(called_names(problem)).most_common(1)
     return Task(entry or (names[0][0] if names else ""), "", "", None, (problem[:LONGEST_PROMPT],), given)
 
 
@@ -118,10 +107,10 @@ def _codes(problem: str) -> Iterator[tuple[str, ast.Module]]:
     starts = [place for place, line in enumerate(lines) if line.startswith(STARTS)][:MOST_STARTS]
     rest = ["\n".join(lines[start:]) for start in starts]
     blocks = ["\n".join(_block(lines[start:])) for start in starts]
-    for text in (*reversed(syntax.fenced(problem)), problem, *rest, *blocks):
+    for text in (*reversed(fenced(problem)), problem, *rest, *blocks):
         code = textwrap.dedent(text)
-        tree = next((tree for body in BODIES if (tree := syntax.parse(code.rstrip() + body))), None)
-        if tree and any(syntax.functions(tree)):
+        tree = next((tree for body in BODIES if (tree := parse(code.rstrip() + body))), None)
+        if tree and any(functions(tree)):
             yield code, tree
 
 
@@ -157,10 +146,10 @@ def program_of(response: str, task: Task) -> str | None:
     Text after MBPP's `[DONE]` is ignored: there the model has gone on to a next task.
     """
     response = BEGIN.split(DONE.split(response, maxsplit=1)[0])[-1]
-    for block in reversed(syntax.fenced(response)):
+    for block in reversed(fenced(response)):
         if program := _whole(block, task):
             return program
-    if "```" in response or len(response) > syntax.LONGEST:
+    if "```" in response or len(response) > LONGEST:
         return None
     return next(
         (program for text in _completions(response, task) if (program := _checked(text, task))), None
@@ -187,8 +176,8 @@ def _behind(preamble: str, code: str) -> str:
 
 
 def _checked(code: str, task: Task) -> str | None:
-    tree = syntax.parse(code)
-    if tree is None or not tree.body or (task.entry and not syntax.defines(tree, task.entry)):
+    tree = parse(code)
+    if tree is None or not tree.body or (task.entry and not defines(tree, task.entry)):
         return None
     return code
 
@@ -212,3 +201,79 @@ def _up_to_the_end(body: str) -> str:
     lines = body.split("\n")
     end = next((place for place, line in enumerate(lines) if line.strip() and line[0] not in " \t)]}"), len(lines))
     return "\n".join(lines[:end])
+
+
+def parse(text: str) -> ast.Module | None:
+    """The syntax tree; None if the text is not Python. Accepts any text."""
+    if len(text) > LONGEST:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
+    """The module's functions as `name` and those of its classes as `Class.name`, in order."""
+    for node in tree.body:
+        if isinstance(node, Function):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{item.name}", item) for item in node.body if isinstance(item, Function))
+
+
+def is_open(function: Function) -> bool:
+    """Whether a function is still to be written: its body has only strings, `pass`, `...` or `raise`."""
+    return all(
+        isinstance(each, ast.Pass | ast.Raise) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        for each in function.body
+    )
+
+
+def defines(tree: ast.Module, entry: str) -> bool:
+    """Whether the module defines the function's name, or for `Class.method` the class's name."""
+    wanted = entry.partition(".")[0]
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names = {name}
+            case ast.Assign() | ast.AnnAssign():
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = {target.id for target in targets if isinstance(target, ast.Name)}
+            case ast.Import() | ast.ImportFrom():
+                names = {alias.asname or alias.name for alias in node.names}
+            case _:
+                names = set()
+        if wanted in names:
+            return True
+    return False
+
+
+def called_names(text: str) -> list[str]:
+    """Names of functions that a text calls after `assert` or `>>>`, once per call, without Python's built-in ones."""
+    lines = [line.strip() for line in text[:LONGEST].splitlines()]
+    shown = [line.removeprefix(">>>").strip() for line in lines if line.startswith((">>>", "assert "))]
+    trees = [tree for line in shown[:100] if (tree := parse(line))]
+    calls = [node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [name.id for name in calls if isinstance(name, ast.Name) and not hasattr(builtins, name.id)]
+
+
+def fenced(text: str) -> list[str]:
+    """Blocks fenced by ``` whose language is Python or not given. A block that never ends counts too."""
+    blocks: list[str] = []
+    lines: list[str] = []
+    language: str | None = None
+    for line in text.splitlines():
+        mark = line.strip()
+        if not mark.startswith("```"):
+            lines.append(line)
+        elif language is None:
+            language, lines = mark.strip("`").strip().casefold(), []
+        else:
+            blocks += ["\n".join(lines)] * (language in PYTHON)
+            language = None
+    if language is not None and language in PYTHON:
+        blocks.append("\n".join(lines))
+    return blocks

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from restrain_openrlhf.answers.kinds.code.syntax import parse
-from restrain_openrlhf.answers.kinds.code.task import Task
+from restrain_openrlhf.answers.kinds.code_task import Task, parse
 
 # The most places that are searched, and the most characters of one value.
 MOST, LONG = 50, 2000
@@ -62,20 +61,11 @@ def shows_call(task: Task) -> bool:
 
 def shown_texts(task: Task) -> list[str]:
     """The row's own inputs of a script, or else the prompt's sample inputs."""
-    given = [each if isinstance(each, str) else "\n".join(map(_line, each)) for each in task.given]
-    return list(dict.fromkeys(given or _samples(task.shown[-1]) or _pairs(task.shown[-1])))
+    return list(dict.fromkeys(task.given or _samples(task.shown[-1]) or _pairs(task.shown[-1])))
 
 
-def _line(item: str) -> str:
-    """An item of a list, as a line of text."""
-    value = ast.literal_eval(item)
-    return value if isinstance(value, str) else item
-
-
-def _given(example: str | tuple[str, ...]) -> Arguments | None:
-    """The call of an example. A list holds arguments; a text is a call, arguments with commas, or one per line."""
-    if not isinstance(example, str):
-        return _arguments(f"_({', '.join(example)})")
+def _given(example: str) -> Arguments | None:
+    """The call of an example, which is a call, arguments with commas, or one argument per line."""
     lines = ", ".join(line for line in example.splitlines() if line.strip())
     return next((call for text in (example, f"_({example})", f"_({lines})") if (call := _arguments(text))), None)
 
