@@ -12,13 +12,12 @@ from pydantic import BaseModel
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import kind_word
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
-from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.data.gold import ProblemIdentity, PromptOnly, load_gold
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.job import Request, prepare
-from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, load_results
+from restrain_openrlhf.evaluation.job import Evaluation, Request
+from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.machine.processes import run_command
 from test_time.adaptation import Adaptation, Plan
 from test_time.problems import instructed, load_problems, refuse_missing_gold, without_answers
@@ -154,16 +153,9 @@ def _results(
             template="chat" if flags.get(CHAT_TEMPLATE) else "plain",
             tensor_parallel_size=int(flags.get("vllm.tensor_parallel_size") or 1),
         )
-        if not _is_finished(request, alike):
+        if not Evaluation(request).is_finished():
             run_command(request.words(), job.out / "evaluation" / "evaluation.log")
     return {result.provenance.benchmark: result for result in load_results(out)}
-
-
-def _is_finished(request: Request, sets: Mapping[str, Path]) -> bool:
-    """Whether these sets have already been evaluated as requested, so that no process has to be started."""
-    loaded = [load_benchmark(f"{name}={path}", None, request.answers) for name, path in sets.items()]
-    passes = [(each.path.parent, each.provenance) for each in prepare(request, loaded).passes]
-    return all(BenchmarkFolder(folder).is_finished(provenance) for folder, provenance in passes)
 
 
 def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:

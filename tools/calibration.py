@@ -11,8 +11,7 @@ import torch
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.estimators import maj_at_k
-from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers
+from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers, maj_at_k
 from tools.examples import SHORTCUT_ANSWER
 from tools.language_examples import NO_PROGRAM, UNKNOWN
 from tools.tokenizer import EOS, PAD

@@ -1,6 +1,5 @@
-"""`restrain eval`, `regrade`, `table` and `plot`: benchmarks graded and beside the paper, and figures of runs."""
+"""`restrain eval`, `regrade`, `table`, `analyze` and `plot`: benchmarks beside the paper, runs beside gold, figures."""
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from os.path import commonpath
@@ -9,56 +8,38 @@ from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from restrain_openrlhf.commands.options import parse_shard, sampling_progress, to_folder, with_options
-from restrain_openrlhf.data.benchmarks import SUITES, load_benchmark
-from restrain_openrlhf.data.outputs import output_folder
+from restrain_openrlhf.commands.options import GOLD, sampling_progress, to_folder, with_options
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.evaluation.job import Request
+from restrain_openrlhf.evaluation.job import Evaluation, Request
+from restrain_openrlhf.evaluation.labels import LabelQuality, gold_for, label_quality
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder, load_results
-from restrain_openrlhf.evaluation.table import build_table, text_of_table
-from restrain_openrlhf.reference.all_gpus import ShardedPass
-from restrain_openrlhf.reference.sampling_pass import Shard
+from restrain_openrlhf.evaluation.table import as_csv, as_markdown, build_table
+from restrain_openrlhf.records.folder import RunFolder
+from restrain_openrlhf.records.kept import kept_prompts, read_kept
+from restrain_openrlhf.reference.sampling_pass import WHOLE
 
 
 @with_options(Request)
 def evaluate(request: Request) -> None:
     """Evaluate a model on benchmarks and keep every response. To resume, run the same command."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    output_folder(request.out)
-    part = Shard(*parse_shard(request.shard))
-    request.chosen_protocol()
-    words = _words(request.benchmarks)
-    loaded = [load_benchmark(word, request.benchmark_dir, request.answers, request.column) for word in words]
-    for entry in loaded:
-        for note in filter(None, (entry.read and f"{entry.name}, {entry.read}", entry.warning)):
+    console, evaluation = Console(stderr=True, soft_wrap=True, highlight=False), Evaluation(request)
+    for each in evaluation.benchmarks:
+        for note in filter(None, (each.read and f"{each.name}, {each.read}", each.warning)):
             console.print(f"note: {note}")
-    sampling = job.prepare(request, loaded, part)
+    count = sum(len(each.prompts) for each in evaluation.passes)
     with sampling_progress(console) as progress:
-        task = progress.add_task("responses", total=sum(len(each.prompts) for each in sampling.passes))
-        everywhere = ShardedPass([each.path for each in sampling.passes], request.tensor_parallel_size)
-        everywhere.draw(part, sampling.run, partial(progress.advance, task))
-    if part.count == 1:
-        _grade([BenchmarkFolder(each.path.parent) for each in sampling.passes])
+        task = progress.add_task("responses", total=count)
+        evaluation.draw(partial(progress.advance, task))
+    if request.shard == WHOLE:
+        _grade(evaluation.folders)
     else:
         console.print(f"shard {request.shard} is done. When all are: restrain regrade {request.out}")
 
 
-def _words(benchmarks: str) -> list[str]:
-    given = [word.strip() for word in benchmarks.split(",") if word.strip()]
-    words = list(dict.fromkeys(name for word in given for name in SUITES.get(word, (word,))))
-    names = [word.partition("=")[0] if "=" in word else Path(word).stem for word in words]
-    if not words or len(set(names)) != len(names):
-        raise ConfigError(f"--benchmarks {benchmarks!r}: give one or more names, each once, such as aime24,math500.")
-    for name in names:
-        if not re.fullmatch(r"[\w-][\w.-]*", name):
-            raise ConfigError(f"--benchmarks: {name!r} cannot name a folder. Use letters, digits, dots and dashes.")
-    return words
-
-
 def regrade(run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of `restrain eval`.")]) -> None:
-    """Grade stored responses again, and report what changed. Joins the shards of an evaluation."""
+    """Grade stored responses again. Joins the shards of an evaluation."""
     _grade(benchmark_folders(run))
 
 
@@ -66,10 +47,7 @@ def _grade(folders: Sequence[BenchmarkFolder]) -> None:
     """Grade every benchmark of an evaluation, and print its numbers."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for folder in folders:
-        result, changes = grade_folder(folder)
-        console.print(_line(result))
-        if changes.changed:
-            Console(stderr=True).print(f"{folder.path.name}: {changes.changed} of {changes.of} grades changed.")
+        console.print(_line(grade_folder(folder)))
 
 
 def _line(result: Result) -> str:
@@ -90,21 +68,17 @@ def _line(result: Result) -> str:
 
 def table(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
-    style: Annotated[
-        Literal["markdown", "csv", "json"], typer.Option("--format", help="Format of the table.")
-    ] = "markdown",
-    no_paper: Annotated[bool, typer.Option("--no-paper", help="Leave out the paper's numbers.")] = False,
-    ablations: Annotated[bool, typer.Option("--ablations", help="Also print the paper's ablations.")] = False,
+    style: Annotated[Literal["markdown", "csv"], typer.Option("--format", help="Format of the table.")] = "markdown",
     base: Annotated[
         str | None,
         typer.Option(help="Hub id of the base model.", show_default="the run folder's"),
     ] = None,
 ) -> None:
     """Print pass@1 of each run on each benchmark, with its interval, beside the paper's results of the same models."""
-    found = build_table(_results(runs), base, not no_paper, ablations)
+    found = build_table(_results(runs), base)
     for note in found.notes if style == "csv" else ():
         typer.echo(f"note: {note}", err=True)
-    typer.echo(text_of_table(found, style), nl=False)
+    typer.echo(as_csv(found) if style == "csv" else as_markdown(found), nl=False)
 
 
 def _results(words: list[str]) -> dict[str, list[Result]]:
@@ -133,3 +107,46 @@ def plot(
     loaded = [figures.load_curves(run, name) for run, name in zip(runs, figures.distinct_names(runs), strict=True)]
     for path in figures.save_run_figures(loaded, folder):
         console.print(path)
+
+
+def analyze(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, with kept rollouts.")],
+    gold: Annotated[Path, typer.Option(help=GOLD)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Count with gold: were the majorities that a run trained on right, and did training reward right rollouts?"""
+    next(read_kept(run))
+    found = label_quality(
+        read_kept(run), gold_for(kept_prompts(run), gold, RunFolder(run).flags(), RunFolder(run).kind)
+    )
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(_totals(run, found))
+    by_step = Table("step", "groups", "majority right", "some right", "signal agrees", title="by step")
+    for each in found.by_window:
+        part = each.measures
+        shares = map(_percent, (part.label_accuracy, part.some_right, part.reward_accuracy))
+        steps = str(each.first) if each.first == each.last else f"{each.first} to {each.last}"
+        by_step.add_row(steps, str(part.groups), *shares)
+    console.print(by_step)
+
+
+def _totals(run: Path, found: LabelQuality) -> Table:
+    table, total = Table("of the kept rollouts", "", title=str(run), title_justify="left"), found.total
+    bounds = f"[{_percent(total.label_low)}, {_percent(total.label_high)}]"
+    table.add_row("groups with gold, without", f"{total.groups}, {found.groups_without_gold}")
+    table.add_row("prompts without gold, of all", f"{found.prompts_without_gold} of {found.prompts}")
+    table.add_row("label accuracy: the majority is right", f"{_percent(total.label_accuracy)} {bounds}")
+    table.add_row("some rollout is right", _percent(total.some_right))
+    table.add_row("rollouts that are right", _percent(total.rollout_accuracy))
+    agrees = f"{_percent(total.reward_accuracy)} of {total.signals} rollouts"
+    table.add_row("reward accuracy: the signal's sign agrees", agrees)
+    penalized = f"{total.penalized_with_right} of {total.penalized}"
+    table.add_row("penalised groups that had a right rollout", penalized)
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"

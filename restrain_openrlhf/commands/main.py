@@ -19,11 +19,10 @@ from rich.text import Text
 from typer import rich_utils
 from typer.core import TyperGroup
 
-from restrain_openrlhf.commands.analyze import analyze
 from restrain_openrlhf.commands.data import data
 from restrain_openrlhf.commands.demo.command import demo
 from restrain_openrlhf.commands.doctor import doctor
-from restrain_openrlhf.commands.evaluate import evaluate, plot, regrade, table
+from restrain_openrlhf.commands.evaluate import analyze, evaluate, plot, regrade, table
 from restrain_openrlhf.commands.gpu_check.command import gpu_check
 from restrain_openrlhf.commands.integrate import integrate
 from restrain_openrlhf.commands.k8s.command import k8s

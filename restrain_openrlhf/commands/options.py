@@ -1,7 +1,6 @@
 """Options that several commands share, and the decorator that makes a model's fields a command's options."""
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import Parameter, Signature, isclass, signature
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, NewType, TypeVar, get_args
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.progress import Progress
@@ -19,7 +18,7 @@ from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, find_config
 from restrain_openrlhf.config.documents import typed
 from restrain_openrlhf.data.outputs import output_file, output_folder
-from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.errors import DataError
 
 Options = TypeVar("Options", bound=BaseModel)
 # The options that the user typed, by the name of the model's field that each sets.
@@ -94,14 +93,6 @@ def sampling_progress(console: Console) -> Progress:
     return Progress(console=console, disable=not console.is_terminal)
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """`0/4` as (0, 4). Raises ConfigError for anything else."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not int(match[1]) < int(match[2]):
-        raise ConfigError(f"--shard {text!r}: give I/K with 0 <= I < K, for example 0/4.")
-    return int(match[1]), int(match[2])
-
-
 def with_options(
     model: type[Options], default_text: str = "{}", **more: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -139,7 +130,9 @@ def with_options(
 
 
 def _asked(field: FieldInfo) -> Any:
-    """The type in which a field is typed: a kind or an agent is a word, which the model reads."""
+    """The type in which a field is typed: a kind, an agent or what the model reads of a word is a word."""
+    if any(isinstance(each, BeforeValidator) for each in field.metadata):
+        return str
     parts = get_args(field.annotation) or (field.annotation,)
     # `__origin__` is the type in an Annotated, of which get_origin gives Annotated itself.
     types = [getattr(part, "__origin__", part) for part in parts]

@@ -11,7 +11,6 @@ from restrain_openrlhf.commands.options import (
     Overrides,
     ShardOption,
     Typed,
-    parse_shard,
     sampling_progress,
     with_options,
 )
@@ -46,7 +45,7 @@ def reference(
     error, and the file is kept. Without CONFIG, give --model, --prompts and --out.
     To resume, run the same command.
     """
-    part = Shard(*parse_shard(shard))
+    part = Shard.named(shard)
     if config is None:
         _run(_without_config(options, part, overrides))
     else:

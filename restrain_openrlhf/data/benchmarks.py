@@ -1,5 +1,6 @@
 """Loads benchmarks by name, or from any file, checks them row by row, and copies them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from restrain_openrlhf.data.jsonl import AnyRow, write_rows
 from restrain_openrlhf.data.problems import Problem, RowSchema
 from restrain_openrlhf.data.prompt_reader import PromptReader, with_answer
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows, placed_rows_of
-from restrain_openrlhf.errors import DataError, did_you_mean
+from restrain_openrlhf.errors import ConfigError, DataError, did_you_mean
 
 GPQA_GATE = (
     "open huggingface.co/datasets/Idavidrein/gpqa, accept its terms while logged in, then run `hf auth login` with a "
@@ -110,6 +111,22 @@ class LoadedBenchmark:
     read: str | None = None
 
 
+def benchmark_words(text: str) -> tuple[str, ...]:
+    """The words of a list of benchmarks, each of which `load_benchmark` reads; a suite stands for its members.
+
+    Raises ConfigError if there is none, one is named twice, or one's name cannot be that of a folder.
+    """
+    given = [word.strip() for word in text.split(",") if word.strip()]
+    words = dict.fromkeys(name for word in given for name in SUITES.get(word, (word,)))
+    names = [_named(word)[0] for word in words]
+    if not words or len(set(names)) != len(names):
+        raise ConfigError(f"--benchmarks {text!r}: give one or more names, each once, such as aime24,math500.")
+    for name in names:
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            raise ConfigError(f"--benchmarks: {name!r} cannot name a folder. Use letters, digits, dots and dashes.")
+    return tuple(words)
+
+
 def load_benchmark(
     word: str, folder: Path | None = None, asked: AnswerKind | None = None, column: str | None = None
 ) -> LoadedBenchmark:
@@ -195,13 +212,7 @@ def _problem(
         return schema.read(read, number)
     except DataError as error:
         wanted = "; or ".join(map(str, schemas))
-        raise DataError(f"{where}: {error}. Give rows with {wanted}.{_hint(row) if reader else ''}") from None
-
-
-def _hint(row: Row) -> str:
-    """A hint, for a user's own file, at known benchmarks that have rows like this one."""
-    found = [name for name, entry in BENCHMARKS.items() if len(entry.schemas) > 1 and entry.schemas[0].fits(row)]
-    return f" It looks like {' or '.join(found)}: then give {found[0]}=PATH." if found else ""
+        raise DataError(f"{where}: {error}. Give rows with {wanted}.") from None
 
 
 def _check(where: str, problems: tuple[Problem, ...], rows: int) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -127,61 +127,60 @@ class GoldFile:
     by_id: dict[str, str]
     columns: dict[str, Row] = field(default_factory=dict)
 
-    def answers(self, where: str, asked: Iterable[ProblemIdentity]) -> dict[str, str]:
-        """The answers to those problems that have one, by the problem's hash; `where` names the problems in errors.
+    def answers(self, where: str, asked: Iterable[ProblemIdentity]) -> Mapping[str, str]:
+        """The file's answers by the problem's hash; `where` names the problems that are `asked`, in errors.
 
         A file may also have answers to other problems, because texts tell problems apart. Ids do not, so every id in
         the file must be that of a problem. Raises DataError if it is not, where two problems have one id, where id
-        and problem have different answers, where no problem has an answer, and what `of_this_row` raises.
+        and problem have different answers, where no problem has an answer, and where the file says that a column which
+        votes read has another value.
         """
-        asked = map(self.of_this_row, asked)
-        # All problems are only needed at once where the file has ids.
-        asked = list(asked) if self.by_id else asked
-        # Python's hashes take a quarter of the memory of the problems' hashes, and what is found shares the file's
-        # strings.
-        hashes = {hash(each.problem) for each in asked if each.problem in self.by_problem}
-        found = {problem: answer for problem, answer in self.by_problem.items() if hash(problem) in hashes}
-        problems = self._by_id(where, list(asked)) if self.by_id else {}
-        for name, answer in self.by_id.items():
-            if found.setdefault(problems[name], answer) != answer:
-                raise DataError(
-                    f"{self.path}: the problem with the id {name!r} has two answers, {found[problems[name]]!r} and "
-                    f"{answer!r}. Keep the right one."
-                )
-        if not found:
+        problems: dict[str, str] = {}
+        matched = False
+        for each in asked:
+            self._refuse_another_row(each)
+            matched = matched or each.problem in self.by_problem
+            if self.by_id and each.id is not None:
+                self._add(where, problems, each.id, each.problem)
+        if not (matched or self.by_id):
             raise DataError(
                 f"{self.path}: none of its {len(self.by_problem)} problems is in {where} (texts must be equal letter "
                 "by letter). Give rows {problem, answer} or {id, answer} of these problems, or their .gold.jsonl file."
             )
-        return found
+        return self._joined(where, problems) if self.by_id else self.by_problem
 
-    def of_this_row(self, asked: ProblemIdentity) -> ProblemIdentity:
-        """The problem itself. Raises DataError if the file says that a column which votes read has another value."""
+    def _refuse_another_row(self, asked: ProblemIdentity) -> None:
         for stated in (self.columns.get(name, {}) for name in (asked.problem, asked.id) if name is not None):
             if changed := differing(stated, {column: asked.row.get(column) for column in stated}):
                 raise DataError(
                     f"{self.path}: has the answer to another row of the problem {str(asked.row[PROBLEM])[:60]!r}: its "
                     f"column {changed}. Correct one of the two, or leave the column out of the file with gold."
                 )
-        return asked
 
-    def _by_id(self, where: str, asked: Sequence[ProblemIdentity]) -> dict[str, str]:
-        """The hashes of problems by the ids in this file."""
-        found: dict[str, str] = {}
-        for each in asked:
-            if each.id in self.by_id and found.setdefault(str(each.id), each.problem) != each.problem:
-                raise DataError(
-                    f"{where}: two problems have the id {each.id!r}. Give gold with the problems' texts: rows "
-                    "{problem, answer}."
-                )
-        if unknown := [name for name in self.by_id if name not in found]:
-            there = list(dict.fromkeys(each.id for each in asked if each.id is not None))
-            has = f"the ids there are {_some(there)}" if there else "the problems there have no ids"
+    def _add(self, where: str, problems: dict[str, str], name: str, problem: str) -> None:
+        """Note the hash of the problem with this id."""
+        if problems.setdefault(name, problem) != problem and name in self.by_id:
+            raise DataError(
+                f"{where}: two problems have the id {name!r}. Give gold with the problems' texts: rows "
+                "{problem, answer}."
+            )
+
+    def _joined(self, where: str, problems: Mapping[str, str]) -> dict[str, str]:
+        """The answers by problem, with those by id; `problems` has the problems' hashes by their ids."""
+        if unknown := [name for name in self.by_id if name not in problems]:
+            has = f"the ids there are {_some(list(problems))}" if problems else "the problems there have no ids"
             raise DataError(
                 f"{self.path}: {len(unknown)} of its {len(self.by_id)} ids match no problem of {where}: "
                 f"{_some(unknown)}; {has}. If the other rows are right, remove these; or give gold with the problems' "
                 "texts: rows {problem, answer}."
             )
+        found = dict(self.by_problem)
+        for name, answer in self.by_id.items():
+            if found.setdefault(problems[name], answer) != answer:
+                raise DataError(
+                    f"{self.path}: the problem with the id {name!r} has two answers, {found[problems[name]]!r} and "
+                    f"{answer!r}. Keep the right one."
+                )
         return found
 
 
@@ -194,13 +193,10 @@ def load_gold(path: Path, kind: AnswerKind = MATHEMATICS) -> GoldFile:
     gold = GoldFile(path, {}, {})
     for where, row in _rows(path):
         problem = row.prompt_hash or (text_hash(row.problem) if row.problem else None)
-        name = problem or row.id
-        if not row.answer.strip():
-            raise DataError(f"{path}, {where}: answer is empty. Fill it in, or remove the row.")
-        if not name:
+        if not (name := problem or row.id):
             raise DataError(
-                f"{path}, {where}: has none of the columns `problem`, `prompt_hash` and `id`. Add one of them, so "
-                "that the answer can be matched to its problem."
+                f"{where}: has none of the columns `problem`, `prompt_hash` and `id`. Add one of them, so that the "
+                "answer can be matched to its problem."
             )
         if own := kind.own_columns(row.model_extra or {}):
             gold.columns[name] = own
@@ -208,9 +204,7 @@ def load_gold(path: Path, kind: AnswerKind = MATHEMATICS) -> GoldFile:
         before = (gold.by_problem if problem else gold.by_id).setdefault(name, sys.intern(row.answer))
         if before != row.answer:
             named = "the same problem" if problem else f"the id {name!r}"
-            raise DataError(
-                f"{path}, {where}: {named} has two answers, {before!r} and {row.answer!r}. Keep the right one."
-            )
+            raise DataError(f"{where}: {named} has two answers, {before!r} and {row.answer!r}. Keep the right one.")
     if not gold.by_problem and not gold.by_id:
         raise DataError(f"{path}: has no rows. Give a file with at least one answer.")
     return gold
@@ -223,7 +217,10 @@ def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
         known = {name: row[name] for name in ("problem", "prompt_hash", "id") if row.get(name) not in (None, "")}
         if isinstance(known.get("problem"), list) or (not known and any(name.lower() in PROMPTS for name in row)):
             known["problem"] = text_of(reader.read(f"{path}, {place}", row))
-        yield place, validated(path, place, {**with_answer(row), **known}, _Row)
+        found = validated(path, place, {**with_answer(row), **known}, _Row)
+        if not found.answer.strip():
+            raise DataError(f"{path}, {place}: answer is empty. Fill it in, or remove the row.")
+        yield f"{path}, {place}", found
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,25 +1,19 @@
 """Draws figures of runs, such as training curves, votes and speed, and writes pages of tables and figures."""
 
 import base64
-import gc
-import math
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 from jinja2 import Environment, PackageLoader
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from restrain_openrlhf.data.outputs import replacing, write_whole
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.estimators import SizeRow
+from restrain_openrlhf.evaluation.grade import SizeRow
 from restrain_openrlhf.records.metrics import (
     ENTROPY,
     GENERATED_PER_SECOND,
@@ -71,7 +65,7 @@ def write_page(path: Path, title: str, lead: str, tables: Sequence[PageTable], p
 
 @dataclass(frozen=True)
 class Panel:
-    """One small plot: its title, and its value for a step's row (None is not drawn, and NaN is marked)."""
+    """One small plot: its title, and its value for a step's row, which is None where the step has none."""
 
     title: str
     value: Callable[[StepRow], float | None]
@@ -110,58 +104,45 @@ SPEED = (
     Panel("trained tokens per second", number(TRAINED_PER_SECOND)),
 )
 ALL = (*TRAINING, *VOTES, *SPEED)
+# About so many characters of the runs' names fit beside each other in a legend.
+LEGEND_CHARACTERS = 150
 
 
 @dataclass(frozen=True)
 class RunCurves:
     """The curves of one run, and the run's name in legends.
 
-    `steps` has all steps. `curves` has each panel's steps and values by the panel's title. `sizes` has, for all steps
-    in turn, the share of groups with each size of the majority.
+    `steps` has all steps. `curves` has each panel's steps and values by the panel's title. `sizes` has, for each step,
+    the share of groups with each size of the majority.
     """
 
     name: str
-    steps: "array[int]"
-    curves: Mapping[str, tuple["array[int]", "array[float]"]]
-    sizes: "array[float]"
+    steps: list[int]
+    curves: Mapping[str, tuple[list[int], list[float]]]
+    sizes: list[list[float]]
 
     @classmethod
     def of(cls, name: str, rows: Iterable[StepRow], panels: Sequence[Panel] = ALL) -> Self:
         """The curves of a run's rows. Only the numbers that the panels show are kept in memory."""
-        curves = {panel.title: (array("q"), array("d")) for panel in panels}
-        run = cls(name, array("q"), curves, array("f"))
-        values = {panel.title: panel.value for panel in panels}
+        run = cls(name, [], {panel.title: ([], []) for panel in panels}, [])
         for row in rows:
             run.steps.append(row.step)
-            run.sizes.extend(count / row.votes["prompts"] for count in row.votes["majority_histogram"])
-            for title, value in values.items():
-                if (number := value(row)) is not None:
-                    curves[title][0].append(row.step)
-                    curves[title][1].append(number)
+            run.sizes.append([count / row.votes["prompts"] for count in row.votes["majority_histogram"]])
+            for panel in panels:
+                if (number := panel.value(row)) is not None:
+                    steps, values = run.curves[panel.title]
+                    steps.append(row.step)
+                    values.append(number)
         return run
-
-    def lost(self, panel: Panel) -> list[int]:
-        """The steps whose number was not finite.
-
-        The line has a gap there, which would be invisible for a single step.
-        """
-        return [step for step, value in zip(*self.curves[panel.title], strict=True) if math.isnan(value)]
 
 
 def distinct_names(runs: Sequence[Path]) -> list[str]:
-    """The runs' paths without the parts with which all of them begin or end.
-
-    The name of a single run is that of its folder.
-    """
-    parts = [run.resolve().parts for run in runs]
-    if len(set(parts)) == 1:
-        return [run.resolve().name for run in runs]
-    first, last = (
-        len(list(takewhile(lambda column: len(set(column)) == 1, zip(*of, strict=False))))
-        for of in (parts, [each[::-1] for each in parts])
-    )
-    names = ["/".join(each[first : len(each) - last]) or each[-1] for each in parts]
-    return names if len(set(names)) == len(names) else [str(run) for run in runs]
+    """The ends of the runs' paths, as long as it takes to tell them apart; of equal paths, the paths as given."""
+    for length in range(1, max(len(run.resolve().parts) for run in runs) + 1):
+        names = ["/".join(run.resolve().parts[-length:]) for run in runs]
+        if len(set(names)) == len(names):
+            return names
+    return [str(run) for run in runs]
 
 
 def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
@@ -177,33 +158,23 @@ def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
     figure = Figure(figsize=(11, 5.5), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
         for place, run in enumerate(runs):
-            _line(axes, run, panel, f"C{place}")
+            # The dots show a step between two whose numbers are not finite, such as a loss that overflowed.
+            axes.plot(*run.curves[panel.title], ".-", color=f"C{place}", linewidth=1.5, markersize=2)
         axes.set_title(panel.title, fontsize=10)
         axes.set_xlabel("step", fontsize=8)
         axes.grid(alpha=0.3)
-    _add_legend(figure, runs, panels)
+    if len(runs) > 1:
+        _add_legend(figure, runs)
     return figure
 
 
-def _add_legend(figure: Figure, runs: Sequence[RunCurves], panels: Sequence[Panel]) -> None:
-    """Below the plots: the runs, if there are several, and the mark of lost numbers, if there is any."""
-    named = [Line2D([], [], color=f"C{place}", label=run.name) for place, run in enumerate(runs)] * (len(runs) > 1)
-    if any(run.lost(panel) for run in runs for panel in panels):
-        named.append(Line2D([], [], color="gray", marker="x", linestyle="", label="no finite number"))
-    for columns in (4, 3, 2, 1) if named else ():
-        legend = figure.legend(handles=named, loc="outside lower center", ncols=columns)
-        if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
-            break
-        legend.remove()
+def _add_legend(figure: Figure, runs: Sequence[RunCurves]) -> None:
+    """The runs' names below the plots, in as many columns as fit, for which the figure becomes higher."""
+    named = [Line2D([], [], color=f"C{place}", label=run.name) for place, run in enumerate(runs)]
+    columns = max(1, LEGEND_CHARACTERS // (max(len(run.name) for run in runs) + 10))
+    legend = figure.legend(handles=named, loc="outside lower center", ncols=columns)
     width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + sum(each.get_window_extent().height for each in figure.legends) / figure.dpi)
-
-
-def _line(axes: Axes, run: RunCurves, panel: Panel, colour: str) -> None:
-    axes.plot(*run.curves[panel.title], color=colour, linewidth=1.5)
-    if lost := run.lost(panel):
-        middle = [0.5] * len(lost)
-        axes.plot(lost, middle, "x", color=colour, transform=axes.get_xaxis_transform(), markersize=9)
+    figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)
 
 
 def draw_majority_sizes(run: RunCurves, brightest: float) -> Figure:
@@ -211,7 +182,7 @@ def draw_majority_sizes(run: RunCurves, brightest: float) -> Figure:
 
     The colours go from 0 to the share `brightest`.
     """
-    shares = np.frombuffer(run.sizes, dtype=np.float32).reshape(len(run.steps), -1)
+    shares = np.array(run.sizes)
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     extent = (run.steps[0] - 0.5, run.steps[-1] + 0.5, -0.5, shares.shape[1] - 0.5)
@@ -227,16 +198,11 @@ def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
 
     The figures of majority sizes have one scale of colours, so that runs can be compared. Returns the paths.
     """
+    brightest = max(share for run in runs for shares in run.sizes for share in shares)
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
-    figures = [(name, partial(draw_panels, runs, of)) for name, of in panels.items()]
-    drawn = partial(draw_majority_sizes, brightest=max(max(run.sizes) for run in runs))
-    figures += [(f"majority-{run.name.replace('/', '-')}", partial(drawn, run)) for run in runs]
-    paths: list[Path] = []
-    for name, draw in figures:
-        paths += save_figures({name: draw()}, out)
-        # A figure holds several copies of its points, and refers to itself, so only the garbage collector frees it.
-        gc.collect()
-    return paths
+    figures = {name: draw_panels(runs, of) for name, of in panels.items()}
+    sizes = {f"majority-{run.name.replace('/', '-')}": draw_majority_sizes(run, brightest) for run in runs}
+    return save_figures(figures | sizes, out)
 
 
 def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:

@@ -1,22 +1,25 @@
-"""Reads files of responses and of rollouts, and grades all responses to a problem."""
+"""Responses right and wrong: files of them, their grades by gold, pass@k and maj@k with intervals, reliability."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from math import comb, sqrt
 from pathlib import Path
 from typing import Annotated, Self
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, StrictInt, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.data.gold import finite_answer
 from restrain_openrlhf.data.jsonl import Identified, identified, validated
-from restrain_openrlhf.data.tables import placed_rows, suffix_of
+from restrain_openrlhf.data.tables import placed_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.sampling_pass import SampledRow
+
+# The two-sided 95 % quantile of the normal distribution.
+Z = 1.959964
 
 
 class GradeRow(BaseModel, frozen=True):
@@ -123,48 +126,8 @@ class RolloutsRow(Identified):
 
 
 def placed_rollouts(path: Path) -> Iterator[tuple[str, RolloutsRow]]:
-    """The rows with their places.
-
-    In a CSV file, neighbouring rows of one problem, with a response each, form a group.
-    """
-    if suffix_of(path) in (".csv", ".tsv"):
-        return identified(path, _groups_of_csv(path))
+    """The rows with their places. Raises DataError for a damaged row, and repeated ids."""
     return identified(path, ((place, validated(path, place, row, RolloutsRow)) for place, row in placed_rows(path)))
-
-
-def _groups_of_csv(path: Path) -> Iterator[tuple[str, RolloutsRow]]:
-    """The groups of a CSV file, numbered from 1. Their ids are these numbers, unless there is a column `id`."""
-
-    def cell(name: str, row: Mapping[str, object]) -> object:
-        if name not in row:
-            raise DataError(
-                f"{path}: has no column {name!r} (its columns are {', '.join(row)}). Rename the column to that."
-            )
-        return row[name]
-
-    seen: dict[object, int] = {}
-    groups = groupby((row for _, row in placed_rows(path)), partial(cell, "problem"))
-    for number, (problem, rows) in enumerate(groups, start=1):
-        if (before := seen.setdefault(problem, number)) != number:
-            raise DataError(
-                f"{path}: the problem {str(problem)[:60]!r} has rows in two places (groups {before} and {number}), and "
-                "they would be two votes. Sort the file by its problems."
-            )
-        every = list(rows)
-        known = {name: text for name, text in every[0].items() if name != "response" and text}
-        known |= {"truncated": [row["truncated"] for row in every]} if "truncated" in every[0] else {}
-        responses = [cell("response", row) for row in every]
-        row = {"id": number, **known, "problem": problem, "responses": responses}
-        _refuse_two_answers(f"{path}, group {number}", every)
-        yield f"group {number}", validated(path, f"group {number}", row, RolloutsRow)
-
-
-def _refuse_two_answers(where: str, rows: Sequence[Mapping[str, object]]) -> None:
-    if len(answers := list(dict.fromkeys(row.get("answer") for row in rows))) > 1:
-        raise DataError(
-            f"{where}: its rows have different answers, {answers[0]!r} and {answers[1]!r}. `answer` is the "
-            "gold answer to the problem: write the same one in each row."
-        )
 
 
 def each_rollouts(path: Path) -> Iterator[RolloutsRow]:
@@ -176,3 +139,142 @@ def each_rollouts(path: Path) -> Iterator[RolloutsRow]:
         yield row
     if not place:
         raise DataError(f"{path}: has no rows. Give a file of rollouts.")
+
+
+def pass_at_k(n: int, right: int, k: int) -> float:
+    """Unbiased estimate of the chance that one of k responses is right: 1 − C(n − c, k) / C(n, k) (Chen et al., 2021).
+
+    Raises DataError unless 0 ≤ right ≤ n and 1 ≤ k ≤ n.
+    """
+    if not (0 <= right <= n and 1 <= k <= n):
+        raise DataError(f"pass@{k} of {right} right among {n} responses is not defined: 1 <= k <= n is needed.")
+    return 1.0 - comb(n - right, k) / comb(n, k)
+
+
+def mean_pass_at_k(n: int, right: Sequence[int], k: int) -> float:
+    """The mean of pass@k over problems with n responses each; `right` has each problem's number of right responses."""
+    return float(np.mean([pass_at_k(n, count, k) for count in right]))
+
+
+def maj_at_k(row: GradeRow, k: int, kind: AnswerKind = MATHEMATICS, own: Row | None = None) -> float:
+    """How often the majority answer of k responses to a problem is right. Its mean over problems is maj@k.
+
+    It is the mean over the n // k groups of k consecutive responses. Each group is a sample of k, so the mean is
+    unbiased. A smaller group is classified anew, by the `kind` of answer and what it reads of the problem's `own` row.
+    """
+    n = len(row.answers)
+    if not 1 <= k <= n:
+        raise DataError(f"maj@{k} of {n} responses is not defined: 1 <= k <= n is needed.")
+    if k == n:
+        return float(majority_right(row.group, row.correct))
+    parts = [slice(start, start + k) for start in range(0, n - k + 1, k)]
+    groups = [GroupAnswers.of(kind, row.answers[part], own or {}) for part in parts]
+    right = [majority_right(group, row.correct[part]) for group, part in zip(groups, parts, strict=True)]
+    return float(np.mean(right))
+
+
+def majority_right(group: GroupAnswers, correct: Sequence[bool]) -> bool:
+    """Whether the majority's representative was graded right; False if no response has an answer."""
+    majority = group.majority
+    return majority is not None and correct[group.answers.index(majority)]
+
+
+def interval_over_problems(shares: Sequence[float]) -> tuple[float, float]:
+    """95 % bounds of the share of right responses if the problems are a sample; `shares` has one share per problem.
+
+    The variance s² / m of the shares, with m problems, includes the sampling of problems and that of responses.
+    """
+    spread = float(np.var(shares, ddof=1)) if len(set(shares)) > 1 else 0.0
+    return _interval(float(np.mean(shares)), spread / len(shares), len(shares))
+
+
+def interval_over_samples(right: Sequence[int], n: int) -> tuple[float, float] | None:
+    """95 % bounds of the share of right responses if the problems are fixed and their n responses are a sample.
+
+    The variance is Σ p (1 − p) / (n − 1) / m², with p the share of each of m problems; `right` has their numbers of
+    right responses. None for n = 1, because one response says nothing about how others would differ.
+    """
+    if n == 1:
+        return None
+    shares = np.asarray(right) / n
+    variance = float(np.sum(shares * (1 - shares))) / (n - 1) / len(shares) ** 2
+    return _interval(float(np.mean(shares)), variance, len(shares) * n)
+
+
+def _interval(share: float, variance: float, of: int) -> tuple[float, float]:
+    """Wilson's interval for the number of independent draws that would have this variance; `of` where it is 0.
+
+    That number is what surveys call the effective sample size (Korn and Graubard, 1998).
+    """
+    draws = share * (1 - share) / variance if variance else of
+    return wilson_interval(share * draws, draws)
+
+
+def wilson_interval(right: float, of: float) -> tuple[float, float]:
+    """95 % bounds of a share (Wilson, 1927). They also hold for few draws, where the usual formula fails."""
+    share = right / of
+    middle = (share + Z**2 / (2 * of)) / (1 + Z**2 / of)
+    half = Z / (1 + Z**2 / of) * sqrt(max(0.0, share * (1 - share)) / of + Z**2 / (4 * of**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def powers_up_to(n: int) -> list[int]:
+    """1, 2, 4, … and n: the k for which pass@k and maj@k are reported."""
+    return sorted({2**power for power in range(n.bit_length())} | {n})
+
+
+class SizeRow(BaseModel, frozen=True):
+    """The problems whose majority has `size` of n rollouts. Shares are in [0, 1], bounds are at 95 % (Wilson).
+
+    `pass_at_n` is the share of problems with a right rollout, `majority_accuracy` that of problems with a right
+    majority, and `mean_accuracy` the share of right rollouts.
+    """
+
+    size: int
+    n: int
+    problems: int
+    pass_at_n: float
+    majority_accuracy: float
+    majority_low: float
+    majority_high: float
+    mean_accuracy: float
+
+
+class ReliabilitySoFar:
+    """Counts, problem by problem, how reliable majorities of each size are."""
+
+    def __init__(self) -> None:
+        # For each size of the majority: problems, problems with a right rollout, with a right majority, and right
+        # rollouts.
+        self._counts = np.zeros((0, 4), dtype=np.int64)
+
+    def add(self, row: GradeRow) -> None:
+        """Count a problem. Raises DataError if it has another number of rollouts than the problems before."""
+        n, before = len(row.answers), len(self._counts) - 1
+        if before not in (-1, n):
+            raise DataError(
+                f"The problems have {sorted({before, n})} rollouts. Sizes of majorities can be compared only if every "
+                "problem has the same number."
+            )
+        if before == -1:
+            self._counts = np.zeros((n + 1, 4), dtype=np.int64)
+        found = 1, any(row.correct), majority_right(row.group, row.correct), sum(row.correct)
+        self._counts[row.group.votes.majority_count] += found
+
+    def rows(self) -> list[SizeRow]:
+        """One row per size of a majority that occurs, ascending."""
+        return [self._row(size, *counts) for size, counts in enumerate(self._counts.tolist()) if counts[0]]
+
+    def _row(self, size: int, problems: int, some: int, right: int, rollouts: int) -> SizeRow:
+        low, high = wilson_interval(right, problems)
+        n = len(self._counts) - 1
+        return SizeRow(
+            size=size,
+            n=n,
+            problems=problems,
+            pass_at_n=some / problems,
+            majority_accuracy=right / problems,
+            majority_low=low,
+            majority_high=high,
+            mean_accuracy=rollouts / (problems * n),
+        )

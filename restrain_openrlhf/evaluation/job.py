@@ -1,22 +1,24 @@
 """How an evaluation asks a model: options, protocols, Qwen2.5-Math's templates, and the checked passes that result."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from restrain_openrlhf.config.command_line import ANSWERS, KindOption
-from restrain_openrlhf.data.benchmarks import LoadedBenchmark
+from restrain_openrlhf.data.benchmarks import LoadedBenchmark, benchmark_words, load_benchmark
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
+from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.data.prompt_reader import TextOrChat, reworded
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.grade import ResponseRow
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.reference.all_gpus import OnRows, ShardedPass
 from restrain_openrlhf.reference.offline_engine import Marks, RolloutEngine, Sampling, prompt_tokens
 from restrain_openrlhf.reference.prompts import Prompt, in_chat_template
 from restrain_openrlhf.reference.sampling_pass import WHOLE, SamplingPass, Shard, prompts_per_chunk
@@ -37,7 +39,7 @@ class SamplingProtocol:
     seed: int = 42
 
     @property
-    def drawing(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         """The parameters that determine a response, besides model and prompt."""
         return {name: getattr(self, name) for name in ("n", "temperature", "top_p", "max_new_tokens", "seed")}
 
@@ -47,59 +49,68 @@ GREEDY = SamplingProtocol("greedy", n=1, temperature=0.0, top_p=1.0)
 PROTOCOLS: Mapping[str, SamplingProtocol] = {entry.name: entry for entry in (PAPER, GREEDY)}
 
 
-class Request(BaseModel, frozen=True):
-    """The options of `restrain eval`. None means that the protocol or the model decides."""
+class Request(BaseModel):
+    """The options of `restrain eval`. None means that the protocol or the model decides.
 
-    model: str = Field(description="Model: a hub id or a local folder.")
-    benchmarks: str = Field(
+    Raises ConfigError for benchmarks that cannot be told apart, and for n > 1 when greedy.
+    """
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    model: str
+    """Model: a hub id or a local folder."""
+    benchmarks: Annotated[tuple[str, ...], BeforeValidator(benchmark_words), PlainSerializer(",".join)] = Field(
         description=(
             "Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl. table1 and table3 stand for "
             "those of the paper's tables."
         )
     )
-    out: Path = Field(description="Output folder for responses, grades and results.")
-    protocol: str = Field("paper", description="paper (T 0.6, top-p 0.95, 16 responses), or greedy.")
-    n: int | None = Field(None, ge=1, description="Responses per problem; default: the protocol's.")
-    shard: str = Field("0/1", description="I/K: run only shard I of K, counted from 0.")
-    template: str = Field(
-        "auto", description="Prompt template: a name, or a text with {} (docs/journeys/evaluation.md)."
-    )
-    benchmark_dir: Path | None = Field(None, description="Folder with local copies, NAME.jsonl, instead of the hub.")
-    max_new_tokens: int | None = Field(None, ge=1, description="Longest response, in tokens; default: the protocol's.")
-    context: int | None = Field(
-        None, ge=2, description="Longest prompt with response, in tokens; default: the model's."
-    )
-    seed: int = Field(42, ge=0, lt=2**32, description="The same seed gives the same responses.")
-    tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
+    out: Annotated[Path, AfterValidator(output_folder)]
+    """Output folder for responses, grades and results."""
+    protocol: Literal["paper", "greedy"] = "paper"
+    """paper (T 0.6, top-p 0.95, 16 responses), or greedy."""
+    n: int | None = Field(None, ge=1)
+    """Responses per problem; default: the protocol's."""
+    shard: Annotated[Shard, BeforeValidator(Shard.named), PlainSerializer(str)] = WHOLE
+    """I/K: run only shard I of K, counted from 0."""
+    template: str = "auto"
+    """Prompt template: a name, or a text with {} (docs/journeys/evaluation.md)."""
+    benchmark_dir: Path | None = None
+    """Folder with local copies, NAME.jsonl, instead of the hub."""
+    max_new_tokens: int | None = Field(None, ge=1)
+    """Longest response, in tokens; default: the protocol's."""
+    context: int | None = Field(None, ge=2)
+    """Longest prompt with response, in tokens; default: the model's."""
+    seed: int = Field(42, ge=0, lt=2**32)
+    """The same seed gives the same responses."""
+    tensor_parallel_size: int = Field(1, ge=1)
+    """GPUs per vLLM engine."""
     answers: KindOption | None = Field(
         None, description=f"{ANSWERS} Default: the benchmark's own; a file's are mathematical."
     )
-    column: str | None = Field(
-        None, description="Column of the prompts in files of your own. Default: the only one with a known name."
-    )
+    column: str | None = None
+    """Column of the prompts in files of your own. Default: the only one with a known name."""
 
-    def chosen_protocol(self) -> SamplingProtocol:
-        """The protocol with the user's n, length and seed.
-
-        Raises ConfigError for an unknown name, or n > 1 when greedy.
-        """
-        if self.protocol not in PROTOCOLS:
-            raise ConfigError(f"--protocol {self.protocol!r}: is not a protocol. Known: {', '.join(PROTOCOLS)}.")
-        known = PROTOCOLS[self.protocol]
-        if not known.temperature and (self.n or 1) != 1:
+    @model_validator(mode="after")
+    def _one_greedy_response(self) -> Self:
+        if not PROTOCOLS[self.protocol].temperature and (self.n or 1) != 1:
             raise ConfigError(
                 f"--n {self.n} with --protocol {self.protocol}: greedy responses are all equal. Leave --n out."
             )
+        return self
+
+    @property
+    def drawing(self) -> SamplingProtocol:
+        """The protocol with the user's n, length and seed."""
+        known = PROTOCOLS[self.protocol]
         length = self.max_new_tokens or known.max_new_tokens
         return replace(known, n=self.n or known.n, max_new_tokens=length, seed=self.seed)
 
     def words(self) -> list[str]:
         """The command line of this request, for a process that takes all visible GPUs."""
         given = self.model_dump(exclude_defaults=True)
-        return [
-            "eval",
-            *(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))),
-        ]
+        options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        return ["eval", *options]
 
 
 @dataclass(frozen=True)
@@ -206,61 +217,6 @@ def end_tokens(tokenizer: Any) -> tuple[int, ...]:
     return tuple(vocabulary[mark] for mark in END_MARKS if mark in vocabulary)
 
 
-@dataclass(frozen=True)
-class EvaluationJob:
-    """A sampling pass per benchmark, ready to run with one engine for all."""
-
-    passes: tuple[SamplingPass, ...]
-    engine: Callable[[], RolloutEngine]
-
-    def run(self, on_progress: Callable[[int], None]) -> None:
-        """Draw missing responses. The engine is started once, and only if responses are missing."""
-        engine = cache(self.engine)
-        for each in self.passes:
-            each.run(engine, on_progress)
-
-
-def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shard = WHOLE) -> EvaluationJob:
-    """Check everything but the engine, and write each benchmark's problems.
-
-    Raises ConfigError for a model or template that does not exist, DataError listing the prompts that are too long.
-    """
-    fingerprint = model_fingerprint(request.model)
-    for entry in benchmarks:
-        entry.kind.check(entry.kind.graded_row(each.text, each.row) for each in entry.problems)
-    from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
-
-    tokenizer = AutoTokenizer.from_pretrained(request.model, trust_remote_code=True)
-    context = _context(request)
-    template = choose_template(request.template, tokenizer)
-    prompts = {entry.name: benchmark_prompts(entry, template, tokenizer) for entry in benchmarks}
-    marks = Marks(template.adds_special_tokens, template.stops, end_tokens(tokenizer))
-    sampling = Sampling(**request.chosen_protocol().drawing, tensor_parallel_size=request.tensor_parallel_size)
-    longest = max(_longest(name, group, tokenizer, marks, sampling, context) for name, group in prompts.items())
-    sampling = sampling.model_copy(update={"max_len": longest + sampling.max_new_tokens})
-    chunk, passes = prompts_per_chunk(sampling.n, detect().has_gpus), []
-    for entry in benchmarks:
-        provenance = _provenance(request, entry, template, tokenizer, fingerprint, context)
-        folder = BenchmarkFolder(request.out / entry.name)
-        folder.keep_problems(entry.problems)
-        responses = folder.responses(shard)
-        own = shard.of(prompts[entry.name])
-        passes.append(SamplingPass(own, provenance, responses, ResponseRow, ResponseRow.of, chunk))
-    return EvaluationJob(tuple(passes), lambda: RolloutEngine(request.model, sampling, tokenizer, marks))
-
-
-def _context(request: Request) -> int:
-    """The most tokens of a prompt with its response. Raises ConfigError if --context exceeds the model's."""
-    from transformers import AutoConfig  # noqa: PLC0415 - see prepare
-
-    config = AutoConfig.from_pretrained(request.model, trust_remote_code=True)
-    most = int(config.get_text_config().max_position_embeddings)
-    context = request.context or most
-    if context > most:
-        raise ConfigError(f"--context {context}: the model {request.model} allows at most {most} tokens. Lower it.")
-    return context
-
-
 def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> list[Prompt]:
     """The prompt of each problem, which asks for the answer in the form that its kind is read in."""
     kind = benchmark.kind
@@ -271,39 +227,123 @@ def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer:
     ]
 
 
-def _longest(
-    name: str, prompts: Sequence[Prompt], tokenizer: Any, marks: Marks, sampling: Sampling, context: int
-) -> int:
-    """The tokens of the longest prompt. Raises DataError for prompts that leave no room for a response."""
-    lengths = {prompt.id: len(prompt_tokens(prompt, tokenizer, marks)) for prompt in prompts}
-    room = context - sampling.max_new_tokens
-    long = [f"{prompt_id} ({length})" for prompt_id, length in lengths.items() if length > room]
-    if long:
-        raise DataError(
-            f"{name}: {len(long)} of {len(prompts)} prompts are too long: a context of {context} tokens with "
-            f"{sampling.max_new_tokens} new tokens leaves {max(room, 0)} for the prompt. Ids (tokens): "
-            f"{', '.join(long)}. Lower --max-new-tokens, or raise --context if the model allows it."
+@dataclass(frozen=True)
+class Evaluation:
+    """What a request asks for, as far as it is known before an engine starts; each part is made once, when needed."""
+
+    request: Request
+
+    @cached_property
+    def benchmarks(self) -> tuple[LoadedBenchmark, ...]:
+        """The benchmarks with their problems. Raises DataError for one that cannot be loaded."""
+        asked = self.request
+        return tuple(
+            load_benchmark(word, asked.benchmark_dir, asked.answers, asked.column) for word in asked.benchmarks
         )
-    return max(lengths.values())
 
+    @cached_property
+    def tokenizer(self) -> Any:
+        from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
-def _provenance(
-    request: Request, entry: LoadedBenchmark, template: Template, tokenizer: Any, fingerprint: str, context: int
-) -> EvaluationProvenance:
-    around = str(getattr(tokenizer, "chat_template", None)) if template.chat else ""
-    text = worded(template, entry.kind.instruction_for({})).text + around
-    return EvaluationProvenance(
-        benchmark=entry.name,
-        title=entry.title,
-        source=entry.source,
-        problems_digest=set_digest(f"{problem.id}\0{problem.text}" for problem in entry.problems),
-        problems=len(entry.problems),
-        answers=entry.kind.model_dump(mode="json"),
-        model=request.model,
-        model_fingerprint=fingerprint,
-        template=template.name,
-        template_digest=hashlib.sha256(text.encode()).hexdigest()[:16],
-        protocol=request.protocol,
-        **request.chosen_protocol().drawing,
-        context=context,
-    )
+        return AutoTokenizer.from_pretrained(self.request.model, trust_remote_code=True)
+
+    @cached_property
+    def template(self) -> Template:
+        return choose_template(self.request.template, self.tokenizer)
+
+    @cached_property
+    def prompts(self) -> Mapping[str, list[Prompt]]:
+        """The prompts of each benchmark by its name."""
+        return {each.name: benchmark_prompts(each, self.template, self.tokenizer) for each in self.benchmarks}
+
+    @cached_property
+    def marks(self) -> Marks:
+        return Marks(self.template.adds_special_tokens, self.template.stops, end_tokens(self.tokenizer))
+
+    @cached_property
+    def context(self) -> int:
+        """The most tokens of a prompt with its response. Raises ConfigError if --context exceeds the model's."""
+        from transformers import AutoConfig  # noqa: PLC0415 - see tokenizer
+
+        model, context = self.request.model, self.request.context
+        most = int(AutoConfig.from_pretrained(model, trust_remote_code=True).get_text_config().max_position_embeddings)
+        if context and context > most:
+            raise ConfigError(f"--context {context}: the model {model} allows at most {most} tokens. Lower it.")
+        return context or most
+
+    @cached_property
+    def sampling(self) -> Sampling:
+        """How one engine draws for all benchmarks. Raises DataError for prompts that leave no room for a response."""
+        drawing = self.request.drawing
+        longest = max(self._longest(name, drawing.max_new_tokens) for name in self.prompts)
+        max_len, size = longest + drawing.max_new_tokens, self.request.tensor_parallel_size
+        return Sampling(**drawing.parameters, max_len=max_len, tensor_parallel_size=size)
+
+    def _longest(self, name: str, new_tokens: int) -> int:
+        """The tokens of a benchmark's longest prompt."""
+        prompts, room = self.prompts[name], self.context - new_tokens
+        lengths = {prompt.id: len(prompt_tokens(prompt, self.tokenizer, self.marks)) for prompt in prompts}
+        long = [f"{prompt_id} ({length})" for prompt_id, length in lengths.items() if length > room]
+        if long:
+            raise DataError(
+                f"{name}: {len(long)} of {len(prompts)} prompts are too long: a context of {self.context} tokens with "
+                f"{new_tokens} new tokens leaves {max(room, 0)} for the prompt. Ids (tokens): {', '.join(long)}. "
+                "Lower --max-new-tokens, or raise --context if the model allows it."
+            )
+        return max(lengths.values())
+
+    @cached_property
+    def passes(self) -> tuple[SamplingPass, ...]:
+        """A sampling pass for each benchmark, once everything is checked; each benchmark's problems are written.
+
+        Raises ConfigError for a model or template that does not exist, and what the other parts raise.
+        """
+        fingerprint, shard = model_fingerprint(self.request.model), self.request.shard
+        for each in self.benchmarks:
+            each.kind.check(each.kind.graded_row(problem.text, problem.row) for problem in each.problems)
+        chunk, passes = prompts_per_chunk(self.sampling.n, detect().has_gpus), []
+        for each, folder in zip(self.benchmarks, self.folders, strict=True):
+            folder.keep_problems(each.problems)
+            made, file = self._provenance(each, fingerprint), folder.responses(shard)
+            own = shard.of(self.prompts[each.name])
+            passes.append(SamplingPass(own, made, file, ResponseRow, ResponseRow.of, chunk))
+        return tuple(passes)
+
+    @property
+    def folders(self) -> list[BenchmarkFolder]:
+        return [BenchmarkFolder(self.request.out / each.name) for each in self.benchmarks]
+
+    def _provenance(self, benchmark: LoadedBenchmark, fingerprint: str) -> EvaluationProvenance:
+        around = str(getattr(self.tokenizer, "chat_template", None)) if self.template.chat else ""
+        text = worded(self.template, benchmark.kind.instruction_for({})).text + around
+        return EvaluationProvenance(
+            benchmark=benchmark.name,
+            title=benchmark.title,
+            source=benchmark.source,
+            problems_digest=set_digest(f"{problem.id}\0{problem.text}" for problem in benchmark.problems),
+            problems=len(benchmark.problems),
+            answers=benchmark.kind.model_dump(mode="json"),
+            model=self.request.model,
+            model_fingerprint=fingerprint,
+            template=self.template.name,
+            template_digest=hashlib.sha256(text.encode()).hexdigest()[:16],
+            protocol=self.request.protocol,
+            **self.request.drawing.parameters,
+            context=self.context,
+        )
+
+    def is_finished(self) -> bool:
+        """Whether every benchmark was evaluated as requested, so that no process has to be started."""
+        pairs = zip(self.folders, self.passes, strict=True)
+        return all(folder.is_finished(each.provenance) for folder, each in pairs)
+
+    def draw(self, on_progress: OnRows) -> None:
+        """Draw missing responses, on all visible GPUs if the request has no shard. What is drawn is kept."""
+        everywhere = ShardedPass([each.path for each in self.passes], self.request.tensor_parallel_size)
+        everywhere.draw(self.request.shard, self._draw_here, on_progress)
+
+    def _draw_here(self, on_progress: OnRows) -> None:
+        """The engine is started once, and only if responses are missing."""
+        engine = cache(lambda: RolloutEngine(self.request.model, self.sampling, self.tokenizer, self.marks))
+        for each in self.passes:
+            each.run(engine, on_progress)

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from restrain_openrlhf.data.jsonl import each_row, read_rows, write_rows
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError, RunError
-from restrain_openrlhf.evaluation import estimators
+from restrain_openrlhf.evaluation import grade
 from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers, grade_vote
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.sampling_pass import RowsByKey, Shard, shared_provenance
@@ -163,8 +162,8 @@ class ScoresSoFar:
         self._n = n
         self._right.append(sum(grades.correct))
         self._missing += grades.answers.count(None)
-        for k in estimators.powers_up_to(n):
-            self._majorities.setdefault(k, array("d")).append(estimators.maj_at_k(grades, k, kind, own))
+        for k in grade.powers_up_to(n):
+            self._majorities.setdefault(k, array("d")).append(grade.maj_at_k(grades, k, kind, own))
         if response is not None:
             self._tokens += sum(response.tokens)
             self._truncated += sum(response.truncated)
@@ -173,15 +172,15 @@ class ScoresSoFar:
         """The scores so far. They may only include lengths if every problem was added with its responses."""
         assert self._n is not None, "asked for once there is a problem"
         n, right, of = self._n, self._right, self._n * len(self._right)
-        low, high = estimators.interval_over_problems([count / n for count in right])
-        samples_low, samples_high = estimators.interval_over_samples(right, n) or (None, None)
+        low, high = grade.interval_over_problems([count / n for count in right])
+        samples_low, samples_high = grade.interval_over_samples(right, n) or (None, None)
         return Scores(
-            pass_at_1=estimators.mean_pass_at_k(n, right, 1),
+            pass_at_1=grade.mean_pass_at_k(n, right, 1),
             low=low,
             high=high,
             samples_low=samples_low,
             samples_high=samples_high,
-            pass_at_k={k: estimators.mean_pass_at_k(n, right, k) for k in estimators.powers_up_to(n)},
+            pass_at_k={k: grade.mean_pass_at_k(n, right, k) for k in grade.powers_up_to(n)},
             maj_at_k={k: float(np.mean(shares)) for k, shares in self._majorities.items()},
             missing_share=self._missing / of,
             mean_tokens=self._tokens / of if with_lengths else None,
@@ -205,33 +204,20 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], kind: Answer
     return found.scores(with_lengths=False)
 
 
-@dataclass(frozen=True)
-class Changes:
-    """How many responses were graded before, and how many of them have another grade now."""
-
-    of: int
-    changed: int
-
-
-def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
+def grade_folder(folder: BenchmarkFolder) -> Result:
     """Grade all responses of a finished benchmark, and write the grades and the result.
 
     Only one problem at a time is in memory. Raises RunError if responses are missing.
     """
     provenance, pairs = folder.each_response()
-    kind = provenance.kind
-    found, of, changed = ScoresSoFar(), 0, 0
-    # A file of grades is always whole and in the order of problems.
-    before = each_row(folder.grades, GradeRow) if folder.grades.exists() else iter(())
+    kind, found = provenance.kind, ScoresSoFar()
 
     def graded() -> Iterator[GradeRow]:
-        nonlocal of, changed
         for problem, row in pairs:
-            grades, then = _graded(row, problem, kind), next(before, None)
-            found.add(grades, kind, kind.graded_row(problem.text, problem.row), row)
-            if then is not None and then.id == grades.id:
-                of += len(grades.correct)
-                changed += sum(now != old for now, old in zip(grades.correct, then.correct, strict=True))
+            own = kind.graded_row(problem.text, problem.row)
+            answers = [kind.extract(response, own) for response in row.responses]
+            grades = grade_answers(row.id, answers, problem.answer, kind, own)
+            found.add(grades, kind, own, row)
             yield grades
 
     write_rows(folder.grades, graded())
@@ -242,13 +228,7 @@ def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
         grader_version=GRADER_VERSION,
     )
     write_whole(folder.result, result.model_dump_json(indent=2) + "\n")
-    return result, Changes(of, changed)
-
-
-def _graded(row: ResponseRow, problem: Problem, kind: AnswerKind) -> GradeRow:
-    own = kind.graded_row(problem.text, problem.row)
-    answers = [kind.extract(response, own) for response in row.responses]
-    return grade_answers(row.id, answers, problem.answer, kind, own)
+    return result
 
 
 def benchmark_folders(run: Path) -> list[BenchmarkFolder]:

@@ -2,10 +2,10 @@
 
 import csv
 import io
-import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -83,54 +83,43 @@ class PaperLine:
     training: str | None
     values: Mapping[str, float]
 
+    @property
+    def name(self) -> str:
+        """The name of the row with its training set."""
+        name = self.row.removesuffix(" (Ours)")
+        if self.training is None:
+            return name
+        return f"{name}, at test time" if self.training == TEST_TIME else f"{name}, on {self.training}"
 
-def lines_of(model: str, benchmarks: Collection[str], with_ablations: bool = False) -> list[PaperLine]:
-    """The paper's rows of a model for these benchmarks: all methods with the paper's settings, then ablations.
+    @property
+    def origin(self) -> str:
+        """`paper, Table 3`, `paper, Tables 1, 4 and 5`."""
+        *others, last = map(str, self.tables)
+        return f"paper, Tables {', '.join(others)} and {last}" if others else f"paper, Table {last}"
+
+    def agrees(self, values: Mapping[str, float]) -> bool:
+        return all(values.get(name, was) == was for name, was in self.values.items())
+
+
+def lines_of(model: str, benchmarks: Collection[str]) -> list[PaperLine]:
+    """The paper's rows of a model for these benchmarks, one for each method and training set, without ablations.
 
     A row that two tables print with different numbers becomes two lines.
     """
-    cells = [
-        cell
-        for cell in accuracies()
-        if cell.model == model and cell.benchmark in benchmarks and (with_ablations or cell.ablation is None)
-    ]
-    rows: dict[tuple[str | None, ...], dict[int, list[PaperCell]]] = {}
-    for cell in sorted(cells, key=lambda cell: cell.ablation is not None):
-        tables = rows.setdefault((cell.training, cell.method, cell.ablation), {})
-        tables.setdefault(cell.table, []).append(cell)
-    return [line for tables in rows.values() for line in _joined(tables)]
-
-
-def _joined(tables: Mapping[int, Sequence[PaperCell]]) -> list[PaperLine]:
-    """One line for a row that several tables print, unless they print different numbers."""
-    lines: list[PaperLine] = []
-    for table, cells in tables.items():
-        values = {cell.benchmark: cell.value for cell in cells}
-        same = next(
-            (line for line in lines if all(values.get(name, was) == was for name, was in line.values.items())), None
-        )
+    asked = [each for each in accuracies() if each.model == model and each.benchmark in benchmarks]
+    cells = [cell for cell in asked if cell.ablation is None]
+    lines: dict[tuple[str | None, str], list[PaperLine]] = {}
+    for table, rows in groupby(cells, key=lambda cell: (cell.table, cell.row, cell.training, cell.method)):
+        number, row, training, method = table
+        values = {cell.benchmark: cell.value for cell in rows}
+        alike = lines.setdefault((training, method), [])
+        same = next((place for place, line in enumerate(alike) if line.agrees(values)), None)
         if same is None:
-            lines.append(PaperLine((table,), cells[0].row, cells[0].training, values))
+            alike.append(PaperLine((number,), row, training, values))
         else:
-            joined = replace(same, tables=(*same.tables, table), values={**same.values, **values})
-            lines[lines.index(same)] = joined
-    return lines
-
-
-def row_words(row: str, training: str | None) -> str:
-    """The name of a row with its training set."""
-    name = row.removesuffix(" (Ours)")
-    if training is None:
-        return name
-    return f"{name}, at test time" if training == TEST_TIME else f"{name}, on {training}"
-
-
-def tables_words(tables: Sequence[int]) -> str:
-    """`Table 3`, `Tables 1, 4 and 5`."""
-    numbers = [str(table) for table in tables]
-    if len(numbers) == 1:
-        return f"Table {numbers[0]}"
-    return f"Tables {', '.join(numbers[:-1])} and {numbers[-1]}"
+            old = alike[same]
+            alike[same] = replace(old, tables=(*old.tables, number), values={**old.values, **values})
+    return [line for alike in lines.values() for line in alike]
 
 
 def base_of(model: str) -> str:
@@ -146,10 +135,9 @@ def what_differs(model: str, how: EvaluationProvenance) -> Iterator[str]:
     """The ways in which the paper's measurements of this model and benchmark differ from ours."""
     cells = [cell for cell in accuracies() if cell.model == model and cell.benchmark == how.benchmark]
     if not cells:
-        if model in models():
-            yield f"the paper has no {how.benchmark} of {model}"
-        else:
-            yield f"the paper has no numbers of {model}; its models are {', '.join(models())}"
+        known = models()
+        lacks = f"no {how.benchmark} of {model}" if model in known else f"no numbers of {model}; its models are "
+        yield f"the paper has {lacks}{'' if model in known else ', '.join(known)}"
         return
     cell = cells[0]
     if (how.protocol, how.n) != (cell.protocol, cell.responses):
@@ -159,8 +147,6 @@ def what_differs(model: str, how: EvaluationProvenance) -> Iterator[str]:
         yield f"ours of {how.problems} problems, the paper's taken as of {cell.problems}"
     if cell.column == "AMC23" and cell.benchmark == "amc83":
         yield "printed as AMC23; taken as the 83 problems of the TTRL line"
-    if any(each.training == TEST_TIME for each in cells):
-        yield "the paper's are adapted to this benchmark itself"
 
 
 @dataclass(frozen=True)
@@ -183,101 +169,81 @@ class TableLine:
     origin: str
     cells: tuple[Estimate | None, ...]
 
+    @classmethod
+    def of(cls, run: str, origin: str, cells: Sequence[Estimate | None]) -> "TableLine":
+        """A line with the mean over benchmarks, which is left out where a number is missing."""
+        values = [cell.value for cell in cells if cell is not None]
+        mean = Estimate(sum(values) / len(values)) if values and len(values) == len(cells) else None
+        return cls(run, origin, (*cells, mean))
+
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose columns are benchmarks and their mean; `how` says how the numbers were measured.
+    """A table whose columns are benchmarks and their mean.
 
-    `notes` says how the paper's measurements differ, and what the paper lacks.
+    `notes` says how the numbers were measured, how the paper's measurements differ, and what the paper lacks.
     """
 
     columns: tuple[str, ...]
     lines: tuple[TableLine, ...]
-    how: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
 
-def build_table(
-    runs: Mapping[str, Sequence[Result]], base: str | None = None, with_paper: bool = True, with_ablations: bool = False
-) -> Table:
+def build_table(runs: Mapping[str, Sequence[Result]], base: str | None = None) -> Table:
     """The table of the named runs, followed by the paper's rows of the models from which they were trained.
 
     `base` names that model where the folders of the runs do not.
     """
-    every = [result for results in runs.values() for result in results]
-    titles = {result.provenance.benchmark: result.provenance.title for result in every}
-    lines = []
-    for name, results in runs.items():
-        found = {result.provenance.benchmark: _ours(result) for result in results}
-        lines.append(_line(name, "ours", [found.get(key) for key in titles]))
-    how = dict.fromkeys(_how(name, result) for name, results in runs.items() for result in results)
-    notes: list[str] = []
-    if with_paper:
-        bases = {result.provenance.model: base or base_of(result.provenance.model) for result in every}
-        lines += _published_lines(list(dict.fromkeys(bases.values())), list(titles), with_ablations)
-        notes = _notes(runs, bases)
-    return Table((*titles.values(), "mean"), tuple(lines), tuple(how), tuple(notes))
+    every = [result.provenance for results in runs.values() for result in results]
+    titles = {how.benchmark: how.title for how in every}
+    bases = {how.model: base or base_of(how.model) for how in every}
+    lines = [_ours(name, results, titles) for name, results in runs.items()]
+    lines += _published(list(dict.fromkeys(bases.values())), titles)
+    return Table((*titles.values(), "mean"), tuple(lines), tuple(_notes(runs, bases)))
 
 
-def _published_lines(models: Sequence[str], benchmarks: Sequence[str], with_ablations: bool) -> list[TableLine]:
-    """All rows of the paper for these models that have one of these benchmarks."""
-    rows = [(model, line) for model in models for line in lines_of(model, benchmarks, with_ablations)]
+def _ours(name: str, results: Sequence[Result], benchmarks: Collection[str]) -> TableLine:
+    scores = {result.provenance.benchmark: result.scores for result in results}
+    found = {key: Estimate(100 * of.pass_at_1, 100 * of.low, 100 * of.high) for key, of in scores.items()}
+    return TableLine.of(name, "ours", [found.get(key) for key in benchmarks])
+
+
+def _published(models: Sequence[str], benchmarks: Collection[str]) -> Iterator[TableLine]:
+    """All rows of the paper for these models that have one of these benchmarks; of several models, with their names."""
+    rows = [(model, line) for model in models for line in lines_of(model, benchmarks)]
     several = len({model for model, _ in rows}) > 1
-    return [_published(line, model if several else None, benchmarks) for model, line in rows]
+    for model, line in rows:
+        short = f"{model.rpartition('/')[-1]}: " if several and line.training else ""
+        cells = [Estimate(line.values[key]) if key in line.values else None for key in benchmarks]
+        yield TableLine.of(f"{short}{line.name}", line.origin, cells)
 
 
-def _published(line: PaperLine, model: str | None, benchmarks: Sequence[str]) -> TableLine:
-    name = row_words(line.row, line.training)
-    if model and line.training:
-        name = f"{model.rpartition('/')[-1]}: {name}"
-    cells = [Estimate(line.values[key]) if key in line.values else None for key in benchmarks]
-    return _line(name, f"paper, {tables_words(line.tables)}", cells)
-
-
-def _notes(runs: Mapping[str, Sequence[Result]], bases: Mapping[str, str]) -> list[str]:
-    """What the paper lacks and how it differs, with one line for each run and note that names the benchmarks."""
+def _notes(runs: Mapping[str, Sequence[Result]], bases: Mapping[str, str]) -> Iterator[str]:
+    """How each run was measured, then a line for each run and difference from the paper, with the benchmarks."""
+    every = [(name, result.provenance) for name, results in runs.items() for result in results]
+    yield from dict.fromkeys(_how(name, how) for name, how in every)
     about: dict[tuple[str, str], list[str]] = {}
-    for name, how in ((name, result.provenance) for name, results in runs.items() for result in results):
+    for name, how in every:
         for note in what_differs(bases[how.model], how):
             about.setdefault((name, note), []).append(how.title)
-    return [f"{name}, {', '.join(dict.fromkeys(titles))}: {note}" for (name, note), titles in about.items()]
+    for (name, note), titles in about.items():
+        yield f"{name}, {', '.join(dict.fromkeys(titles))}: {note}"
 
 
-def _ours(result: Result) -> Estimate:
-    scores = result.scores
-    return Estimate(100 * scores.pass_at_1, 100 * scores.low, 100 * scores.high)
-
-
-def _line(name: str, origin: str, cells: Sequence[Estimate | None]) -> TableLine:
-    """A line with the mean over benchmarks, which is left out where a number is missing."""
-    values = [cell.value for cell in cells if cell is not None]
-    mean = Estimate(sum(values) / len(values)) if values and len(values) == len(cells) else None
-    return TableLine(name, origin, (*cells, mean))
-
-
-def _how(name: str, result: Result) -> str:
-    how = result.provenance
+def _how(name: str, how: EvaluationProvenance) -> str:
     return (
         f"{name}: {how.model}, protocol {how.protocol} (n {how.n}, T {how.temperature:g}, top-p {how.top_p:g}, up to "
         f"{how.max_new_tokens} tokens), template {how.template}"
     )
 
 
-def text_of_table(table: Table, style: str) -> str:
-    """The table as `markdown`, `csv` (with one row for each number) or `json`."""
-    if style == "json":
-        return json.dumps(asdict(table), indent=2, ensure_ascii=False) + "\n"
-    if style == "csv":
-        return _csv(
-            {"run": line.run, "origin": line.origin, "benchmark": column, "pass_at_1": _number(cell.value)}
-            | {"low": _number(cell.low), "high": _number(cell.high)}
-            for line in table.lines
-            for column, cell in zip(table.columns, line.cells, strict=True)
-            if cell is not None
-        )
+def as_markdown(table: Table) -> str:
+    """The table, with its numbers aligned right, followed by its notes."""
+    header, rule = ["run", "", *table.columns], ["---", "---", *["---:"] * len(table.columns)]
     rows = [[line.run, line.origin, *map(_words, line.cells)] for line in table.lines]
-    notes = ["pass@1 in per cent [95 % interval]", *table.how, *table.notes]
-    return _markdown(["run", "", *table.columns], rows, range(2, 2 + len(table.columns)), notes)
+    text = "".join(f"| {' | '.join(cells)} |\n" for cells in [header, rule, *rows])
+    notes = ["pass@1 in per cent [95 % interval]", *table.notes]
+    return text + "\n" + "".join(f"- {note}\n" for note in notes)
 
 
 def _words(estimate: Estimate | None) -> str:
@@ -288,20 +254,14 @@ def _words(estimate: Estimate | None) -> str:
     return f"{estimate.value:.1f} [{estimate.low:.1f}, {estimate.high:.1f}]"
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: range, notes: Iterable[str]) -> str:
-    """A Markdown table, whose columns `numbers` are aligned right, followed by the notes."""
-    rule = ["---:" if place in numbers else "---" for place in range(len(header))]
-    text = "".join(f"| {' | '.join(cells)} |\n" for cells in [header, rule, *rows])
-    return text + "\n" + "".join(f"- {note}\n" for note in notes)
-
-
-def _csv(records: Iterable[Mapping[str, str]]) -> str:
-    rows, text = list(records), io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+def as_csv(table: Table) -> str:
+    """The table with one row for each number, without its notes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("run", "origin", "benchmark", "pass_at_1", "low", "high"))
+    for line in table.lines:
+        for column, cell in zip(table.columns, line.cells, strict=True):
+            if cell is not None:
+                numbers = (cell.value, cell.low, cell.high)
+                writer.writerow((line.run, line.origin, column, *("" if n is None else f"{n:.2f}" for n in numbers)))
     return text.getvalue()

@@ -68,7 +68,7 @@ class ShardedPass:
         slots = [{"CUDA_VISIBLE_DEVICES": ",".join(gpus)} for gpus in engines] or [{}]
         # The log of a shard's process is beside the shard's first file.
         logs = [each.path(self.files[0]).with_suffix(".log") for each in shards]
-        words = [[*self.words, "--shard", f"{each.index}/{each.count}"] for each in shards]
+        words = [[*self.words, "--shard", str(each)] for each in shards]
         commands = list(map(Command, words, logs))
         try:
             run_together(commands, slots, lambda: on_progress(new_rows(written)))

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from restrain_openrlhf.data.identity import Provenance
 from restrain_openrlhf.data.jsonl import drop_cut_line, dump, each_line, each_row, is_parquet, parse
 from restrain_openrlhf.data.outputs import appended, output_file
-from restrain_openrlhf.errors import DataError, RunError
+from restrain_openrlhf.errors import ConfigError, DataError, RunError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
 
@@ -70,6 +70,17 @@ class Shard:
 
     index: int
     count: int
+
+    @classmethod
+    def named(cls, text: str) -> "Shard":
+        """The shard that `0/4` names. Raises ConfigError for anything else than I/K."""
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if not match or not int(match[1]) < int(match[2]):
+            raise ConfigError(f"--shard {text!r}: give I/K with 0 <= I < K, for example 0/4.")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
 
     def of(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         return list(prompts[self.index :: self.count])

@@ -18,7 +18,6 @@ from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation import result
 from restrain_openrlhf.evaluation.grade import ResponseRow
-from restrain_openrlhf.evaluation.prompt_gold import gold_for
 from restrain_openrlhf.hook.rollout import training_data
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference.artifact import ReferenceRow
@@ -286,13 +285,3 @@ def test_the_library_gives_golds_columns_only_to_a_method_that_reads_gold(name, 
     columns = {"aliases": SPELLINGS}
     group = group_of(scorer_of(settings, "text"), QUESTION, CITIES, [False] * 5, "York", columns)
     assert ("aliases" in (group.row or {})) == knows
-
-
-@pytest.mark.parametrize("exact", [False, True])
-def test_exact_comparison_with_gold_is_one_of_votes(write_jsonl, exact):
-    rows = [{"problem": QUESTION, "answer": "York", "aliases": SPELLINGS}]
-    prompts, gold = write_jsonl("prompts.jsonl", rows), write_jsonl("gold.jsonl", rows)
-    flags = {"data.prompt_dataset": str(prompts), "data.input_key": "problem", "data.prompt_split": "train"}
-    found = gold_for([QUESTION], gold, flags, TEXT, exact=exact)
-    assert [("aliases" in row) for row in found.rows.values()] == [not exact]
-    assert found.right(QUESTION, "York UA") is (not exact)

@@ -1,6 +1,5 @@
-"""Files of one's own, as people have them: every kind gives the same from JSON Lines, Parquet and CSV."""
+"""Files of one's own, as people have them: every kind gives the same from JSON Lines and Parquet."""
 
-import csv
 import json
 import sqlite3
 
@@ -48,12 +47,12 @@ FILES = {
     ),
 }
 RIGHT = {"choice": "75.0%", "text": "75.0%", "number": "75.0%", "json": "50.0%", "code": "50.0%", "sql": "50.0%"}
-FORMATS = ("jsonl", "parquet", "csv")
+FORMATS = ("jsonl", "parquet")
 
 
 @pytest.fixture(params=FILES)
 def own(request, tmp_path):
-    """The kind, its classes, and the three files; the database where it needs one."""
+    """The kind, its classes, and the two files; the database where it needs one."""
     if request.param == "code":
         needs_bubblewrap()
     row, (responses, classes) = FILES[request.param]
@@ -70,11 +69,6 @@ def written(folder, row, responses):
     whole = {"id": 1, **row, "responses": responses}
     (folder / "own.jsonl").write_text(json.dumps(whole) + "\n")
     pyarrow.parquet.write_table(pa.Table.from_pylist([whole]), folder / "own.parquet")
-    cells = {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()}
-    with (folder / "own.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, [*cells, "response"])
-        table.writeheader()
-        table.writerows({**cells, "response": response} for response in responses)
 
 
 def test_scores_are_the_same_and_as_by_hand(own):
@@ -108,9 +102,9 @@ def test_premise_grades_by_the_files_own_gold(own):
 )
 def test_a_cell_that_is_no_list_is_told(tmp_path, options, said):
     written(tmp_path, {"problem": CAPITAL, "options": options}, ["B"])
-    done = restrain("score", tmp_path / "own.csv", "--answers", "choice", "--out", tmp_path / "out.jsonl")
+    done = restrain("score", tmp_path / "own.jsonl", "--answers", "choice", "--out", tmp_path / "out.jsonl")
     assert done.returncode == 2
-    assert "own.csv, group 1: " in done.stderr
+    assert "own.jsonl, line 1: " in done.stderr
     assert said in done.stderr
 
 
@@ -132,27 +126,18 @@ def test_a_cell_holds_a_list_as_json_or_as_python_writes_it(cell, value):
     assert parse_cell(cell) == value
 
 
-def test_an_empty_cell_is_a_column_that_the_row_has_not(tmp_path):
+def test_an_empty_cell_is_a_column_that_the_row_has_not(tmp_path, write_jsonl):
     rows = [
-        {"problem": CAPITAL, "options": '["Lyon", "Paris"]', "unit": "", "answers": "choice", "response": "B"},
-        {"problem": "How far?", "options": "", "unit": "", "answers": "number", "response": "5 km"},
-        {"problem": "Who?", "options": "", "unit": "", "answers": "", "response": "Ada"},
+        {"problem": CAPITAL, "options": '["Lyon", "Paris"]', "unit": "", "answers": "choice", "responses": ["B"]},
+        {"problem": "How far?", "options": "", "unit": "", "answers": "number", "responses": ["5 km"]},
+        {"problem": "Who?", "options": "", "unit": "", "answers": "", "responses": ["Ada"]},
     ]
-    with (tmp_path / "mixed.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)
-    kind = "{name: mixed, default: text}"
-    done = restrain("score", tmp_path / "mixed.csv", "--answers", kind, "--out", tmp_path / "out.jsonl")
+    mixed = write_jsonl("mixed.jsonl", [{"id": place, **row} for place, row in enumerate(rows)])
+    words = ("--answers", "{name: mixed, default: text}", "--out", tmp_path / "out.jsonl")
+    done = restrain("score", mixed, *words)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line)["answers"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert found == [["Paris"], ["5"], ["Ada"]]
-
-
-def test_a_problem_in_two_places_of_a_csv_file_is_no_two_votes(tmp_path):
-    (tmp_path / "r.csv").write_text("problem,response\na,1\nb,2\na,3\n")
-    done = restrain("score", tmp_path / "r.csv", "--answers", "text", "--out", tmp_path / "out.jsonl")
-    assert "the problem 'a' has rows in two places (groups 1 and 3)" in done.stderr
 
 
 def test_a_csv_file_has_its_options(tmp_path):

@@ -226,42 +226,6 @@ def test_ctrl_c_in_gpu_check_says_that_it_needs_another_folder(tmp_path):
     assert "is not an empty folder" in refused(*words)
 
 
-def test_a_csv_file_has_a_row_for_each_response(tmp_path):
-    """As people have it in a spreadsheet; quotes, commas and formulas inside cells included."""
-    (tmp_path / "r.csv").write_text(
-        'problem,response,answer\n"2+2, say it",\\boxed{4},4\n"2+2, say it","so, \\boxed{5}",4\n'
-        '"2+2, say it",\\boxed{4.0},4\nhow many?,\\boxed{7},\n'
-    )
-    assert score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl").exit_code == 0
-    first, second = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert (first["id"], first["classes"], first["counts"]) == (1, [0, 1, 0], [2, 1])
-    assert (second["id"], second["majority"]) == (2, "7")
-
-
-def test_a_csv_file_without_a_column_is_refused(tmp_path):
-    (tmp_path / "r.csv").write_text("problem,answer\na,b\n")
-    assert "has no column 'response' (its columns are problem, answer)" in refused(
-        "score", tmp_path / "r.csv", "--out", tmp_path / "o"
-    )
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("problem,response,truncated\na,1,\n", r"group 1: truncated\.0"),
-        ("problem,response,entropies\na,1,0.5\n", "group 1: entropies"),
-        ("problem,response,answer\na,1,1\nb,1,1\nb,1,2\n", "group 2: its rows have different answers, '1' and '2'"),
-        ("problem,response,answer\na,1,\na,1,2\n", "group 1: its rows have different answers, '' and '2'"),
-        ("id,problem,response\n7,a,1\n7,b,1\n", "group 1 and group 2 have the same id '7'"),
-        ("problem,response,answer,answer\na,1,1,2\n", "the column 'answer' more than once"),
-    ],
-)
-def test_a_csv_file_with_a_bad_group_is_refused(tmp_path, table, message):
-    (tmp_path / "r.csv").write_text(table)
-    with pytest.raises(DataError, match=message):
-        score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl")
-
-
 def test_rows_come_from_standard_input(tmp_path):
     script = "from restrain_openrlhf.commands.main import main\nmain()"
     command = [sys.executable, "-c", script, "score", "-", "--out", str(tmp_path / "o.jsonl")]
@@ -283,12 +247,3 @@ def test_a_truncated_response_does_not_vote_as_in_training(scored):
     method = build(parse_settings({"name": "restrain", "prompt_weight": "none"}))
     trained = score_whole_group(GroupScorer(method), request)
     assert found["advantage_pos"] == trained.pair.positive.tolist()
-
-
-def test_in_a_table_each_response_says_whether_it_was_truncated(tmp_path):
-    lines = "".join(
-        f"p,\\boxed{{{answer}}},{cut}\n" for answer, cut in ((1, "false"), (1, "False"), (2, "true"), (2, 0))
-    )
-    (tmp_path / "r.csv").write_text(f"problem,response,truncated\n{lines}")
-    assert score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl").exit_code == 0
-    assert json.loads((tmp_path / "o.jsonl").read_text())["classes"] == [0, 0, None, 1]

@@ -79,25 +79,10 @@ def test_a_row_of_the_hub(tmp_path, name, split, config, row, problem):
     assert pairs(load_benchmark(f"{name}={folder}")) == [problem]
 
 
-def test_amc83_in_the_form_of_its_own_file(tmp_path):
-    """As its card has the columns: id int64, problem string, answer float64, url string, in one Parquet file."""
-    features = datasets.Features(
-        {name: datasets.Value(kind) for name, kind in (("id", "int64"), ("problem", "string"), ("answer", "float64"))}
-        | {"url": datasets.Value("string")}
-    )
-    rows = [
-        {"id": 0, "problem": "m+n?", "answer": 142.0, "url": "https://example.org/2022_AMC_12A_Problems/Problem_1"},
-        {"id": 1, "problem": "Half?", "answer": 0.5, "url": "https://example.org/2023_AMC_12B_Problems/Problem_9"},
-    ]
-    folder = parquet_folder(tmp_path / "amc83", rows, "train", "default", features)
-    (file,) = folder.rglob("*.parquet")
-    expected = [("0", "m+n?", "142"), ("1", "Half?", "0.5")]
-    assert pairs(load_benchmark("amc83", tmp_path)) == pairs(load_benchmark(f"amc83={file}")) == expected
-    table = tmp_path / "csv" / "amc83.csv"
-    table.parent.mkdir()
-    table.write_text("id,problem,answer,url\n0,m+n?,142.0,u\n1,Half?,0.5,u\n")
-    loaded = load_benchmark("amc83", table.parent)
-    assert pairs(loaded) == expected
+def test_amc83_as_csv_and_with_another_number_of_problems(tmp_path):
+    (tmp_path / "amc83.csv").write_text("id,problem,answer,url\n0,m+n?,142.0,u\n1,Half?,0.5,u\n")
+    loaded = load_benchmark("amc83", tmp_path)
+    assert pairs(loaded) == [("0", "m+n?", "142"), ("1", "Half?", "0.5")]
     assert loaded.warning == "amc83: 2 problems, 83 in the known set: not comparable."
 
 
@@ -238,31 +223,19 @@ QUESTION = {"Question": "Q?", **dict.fromkeys(GPQA, "a")}
         ("mmlu_stem", {**FIELD, "answer": 2}, r"without the choices in choices, and `answer`, .* is '2'"),
         ("mmlu_stem", {"id": 1, "problem": "A field?", "answer": "B"}, "text must list the choices"),
         ("mmlu_stem", {"id": 1, "problem": RENDERED, "answer": "4"}, "the right one's letter, is '4'"),
-        ("mmlu_stem", {"id": 1, "problem": RENDERED, "answer": "AB"}, "the right one's letter, is 'AB'"),
         ("gpqa_diamond", {"id": 1, "problem": RENDERED, "answer": ""}, "the right one's letter, is ''"),
         ("mmlu_stem", {**MMLU, "choices": ["a", "b"]}, r"`choices` is \['a', 'b'\]; it must be a list of four"),
-        ("mmlu_stem", {**MMLU, "choices": "abcd"}, "`choices` is 'abcd'; it must be a list of four"),
         ("mmlu_stem", {**MMLU, "answer": -1}, "`answer` is -1; it must be a choice's place, 0 to 3"),
         ("mmlu_stem", {**MMLU, "subject": "law"}, "none of its 1 rows is one of the set"),
-        (
-            "mmlu_stem",
-            {"input": "Q", "A": 1, "B": 2, "C": 3, "D": 4, "target": "A"},
-            "its columns are A, B, C, D, input",
-        ),
         ("gpqa_diamond", {**QUESTION, "Incorrect Answer 2": None}, "`Incorrect Answer 2` is empty"),
-        ("gpqa_diamond", {"Question": "Q?", "Correct Answer": "a"}, "its columns are Correct Answer, Question"),
         (
             "olympiadbench",
             {"question": "Q", "final_answer": "['$2$']"},
             "`final_answer` is .* must be a list of answers",
         ),
-        ("olympiadbench", {"question": "Q", "solution": ["s"]}, "its columns are question, solution"),
         ("minerva_math", {"problem": "Q", "solution": "so 2"}, r"no `answer`, and its `solution` has no \\boxed"),
-        ("minerva_math", {"problem": "Q", "type": "Astronomy"}, "its columns are problem, type"),
-        ("s1k", {"question": "q", "solution": "128"}, "its columns are question, solution"),
         ("amc23", {"id": 1, "question": "Q", "answer": None}, "its answer is None"),
         ("amc83", {"id": 1, "problem": "Q", "answer": float("nan")}, "its answer is nan"),
-        ("amc83", {"id": 1, "problem": "Q", "solution": r"\boxed{2}"}, "its columns are id, problem, solution"),
         ("aime24", {"id": 1, "problem": "Q", "answer": ["1", "2"]}, r"its answer is \['1', '2'\]"),
         ("math500", {"problem": "Which?", "options": ["a", "b"], "answer": "0"}, "without the choices in options"),
     ],
@@ -273,19 +246,6 @@ def test_a_set_that_lacks_what_it_needs_is_refused_by_file_row_and_columns(write
         load_benchmark(name, path.parent)
     assert f"{name} ({path})" in str(refusal.value)
     assert "Give rows with " in str(refusal.value) or "Give the whole set" in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("row", "name"),
-    [
-        ({**FIELD, "type": "astronomy", "answer": 1}, "mmlu_stem"),
-        (QUESTION, "gpqa_diamond"),
-        (OLYMPIAD, "olympiadbench"),
-    ],
-)
-def test_a_known_sets_file_under_another_name_is_refused_with_its_name(write_jsonl, row, name):
-    with pytest.raises(DataError, match=f"test.jsonl.*, line 1: .* It looks like {name}: then give {name}=PATH"):
-        load_benchmark(str(write_jsonl("test.jsonl", [row])))
 
 
 def test_choices_and_yes_or_no_are_worded_as_in_qwens_evaluation():
@@ -309,11 +269,6 @@ def test_a_file_of_ones_own_by_path_and_by_name(write_jsonl):
     assert pairs(load_benchmark(str(path))) == [("0", "1+1=", "2"), ("x", "2+2=", "4")]
     assert load_benchmark(str(path)).name == "mine"
     assert load_benchmark(f"sums={path}").name == "sums"
-
-
-def test_another_number_of_problems_is_said(write_jsonl):
-    path = write_jsonl("aime24.jsonl", [{"id": 1, "problem": "p", "answer": "1"}])
-    assert load_benchmark("aime24", path.parent).warning == "aime24: 1 problems, 30 in the known set: not comparable."
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,6 @@ def test_one_set_that_cannot_be_had_holds_no_other_up(hub, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["math500.jsonl"]
 
 
-def test_an_unknown_name_is_refused(tmp_path):
-    done = restrain("data", "benchmarks", "minerva", "--out", tmp_path)
-    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
-    assert "'minerva' is no known benchmark" in done.stderr
-
-
 def test_prepare_keeps_what_is_there_if_asked(tmp_path):
     out = tmp_path / "train.jsonl"
     words = ("data", "prepare", "dapo14k", "--out", out, "--keep")

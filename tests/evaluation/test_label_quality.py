@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import classes
-from restrain_openrlhf.commands.analyze import Counts, label_quality, majority, weight_on_right
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.evaluation.prompt_gold import PromptGold
+from restrain_openrlhf.evaluation.labels import Counts, PromptGold, label_quality
 from restrain_openrlhf.hook.logging.keeping import kept_group
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
@@ -18,12 +17,8 @@ from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.scoring.wire import GroupRequest
 
 
-def gold_of(group, answer):
-    return PromptGold({text_hash(group.prompt): answer})
-
-
-def group(step, prompt, answers, net, weights=(), penalized=False, trained=4):
-    """A kept group; `weights` are those of its classes, `net` of its trained rollouts."""
+def group(step, prompt, answers, net, penalized=False, trained=4):
+    """A kept group; `net` has the net advantages of its trained rollouts."""
     labels = classes(answers)
     votes = Counter(label for label in labels if label is not None)
     return KeptGroup(
@@ -43,7 +38,7 @@ def group(step, prompt, answers, net, weights=(), penalized=False, trained=4):
                 answer=answer,
                 label=label,
                 class_votes=votes.get(label),
-                label_weight=None if label is None or not weights else weights[label],
+                label_weight=None,
                 trained=place < trained,
                 advantage_pos=max(net[place], 0.0) if place < trained else None,
                 advantage_neg=min(net[place], 0.0) if place < trained else None,
@@ -54,14 +49,14 @@ def group(step, prompt, answers, net, weights=(), penalized=False, trained=4):
 
 
 RUN = (
-    group(1, "1+1=", ["2", "2", "3", None], net=[0.5, 0.5, -0.4, -0.6], weights=[0.7, 0.3]),
+    group(1, "1+1=", ["2", "2", "3", None], net=[0.5, 0.5, -0.4, -0.6]),
     # The right rollout is pushed down, the wrong ones up.
-    group(1, "2+2=", ["5", "5", "5", "4"], net=[0.2, 0.2, 0.2, -0.6], weights=[0.9, 0.1]),
+    group(1, "2+2=", ["5", "5", "5", "4"], net=[0.2, 0.2, 0.2, -0.6]),
     # A tie goes to the first, which is wrong; the penalty pushes the right one down too.
-    group(2, "1+1=", ["1", "2", "3", "4"], net=[-1.0] * 4, weights=[0.25] * 4, penalized=True),
+    group(2, "1+1=", ["1", "2", "3", "4"], net=[-1.0] * 4, penalized=True),
     # Unanimous: no signal, but for a rounding error.
-    group(2, "3+3=", ["6.0", "6", "6", r"\frac{12}{2}"], net=[1e-17, 0, 0, 0], weights=[1.0]),
-    group(2, "9+9=", ["18"] * 4, net=[0] * 4, weights=[1.0]),
+    group(2, "3+3=", ["6.0", "6", "6", r"\frac{12}{2}"], net=[1e-17, 0, 0, 0]),
+    group(2, "9+9=", ["18"] * 4, net=[0] * 4),
     group(2, "5+5=", [None] * 4, net=[-1.0] * 4, penalized=True),
 )
 RUN = tuple(replace(each, group=place) for place, each in enumerate(RUN))
@@ -69,9 +64,7 @@ GOLD = {text_hash(prompt): answer for prompt, answer in {"1+1=": "2", "2+2=": "4
 
 
 def quality(groups=RUN, gold=GOLD):
-    from pathlib import Path
-
-    return label_quality(Path("run"), Path("gold.jsonl"), groups, PromptGold(gold))
+    return label_quality(groups, PromptGold(gold))
 
 
 def test_a_run_counted_by_hand():
@@ -82,22 +75,19 @@ def test_a_run_counted_by_hand():
     assert total.label_accuracy == 2 / 5
     assert total.some_right == 4 / 5
     assert total.rollout_accuracy == (2 + 1 + 1 + 4 + 0) / 20
-    assert total.weight_on_right == pytest.approx((0.7 + 0.1 + 0.25 + 1 + 0) / 5)
     assert total.signals == 16
     assert total.reward_accuracy == (4 + 0 + 3 + 4) / 16
-    assert (total.right_pushed_up, total.wrong_pushed_down) == (2 / 4, 9 / 12)
     assert (total.penalized, total.penalized_with_right) == (2, 1)
     assert 0 < total.label_low < 2 / 5 < total.label_high < 1
 
 
-def test_by_step_and_by_size():
+def test_by_step():
     found = quality()
     assert [(row.first, row.last, row.measures.groups) for row in found.by_window] == [(1, 1, 2), (2, 2, 3)]
     assert [row.measures.label_accuracy for row in found.by_window] == [1 / 2, 1 / 3]
     assert [row.measures.reward_accuracy for row in found.by_window] == [4 / 8, 7 / 8]
-    assert [(row.size, row.voters) for row in found.by_size] == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
-    assert [row.measures.label_accuracy for row in found.by_size] == [0, 0, 1, 0, 1]
-    assert found.by_size[4].measures.reward_accuracy is None, "a unanimous group pushes nothing"
+    unanimous = quality([RUN[3]])
+    assert (unanimous.total.signals, unanimous.total.reward_accuracy) == (0, None), "it pushes nothing"
 
 
 def test_windows_hold_every_step_once():
@@ -107,21 +97,10 @@ def test_windows_hold_every_step_once():
 
 
 def test_who_only_votes_counts_for_the_majority_and_not_for_the_signal():
-    voted = group(1, "1+1=", ["2", "3", "3", "2", "2", "2"], net=[0.5, -0.5], weights=[1.0, 0.0], trained=2)
+    voted = group(1, "1+1=", ["2", "3", "3", "2", "2", "2"], net=[0.5, -0.5], trained=2)
     total = quality([voted]).total
     assert (total.label_accuracy, total.signals, total.reward_accuracy) == (1, 2, 1)
     assert total.rollout_accuracy == 4 / 6
-
-
-def test_right_or_wrong_of_one_group():
-    first, _, tied, *_, empty = RUN
-    assert Counts.of(first, gold_of(first, "2")).rollouts_right == 2
-    assert majority(tied) == 0
-    assert Counts.of(tied, gold_of(tied, "1")).majorities_right
-    assert Counts.of(first, gold_of(first, "3")).weight == 0.3
-    assert (majority(empty), weight_on_right(empty, {})) == (None, 0)
-    unweighed = group(1, "1+1=", ["2", "2", "3", "3"], net=[0] * 4)
-    assert weight_on_right(unweighed, {0: 1.0, 1: 0.0}) is None
 
 
 ANSWERS = st.lists(st.sampled_from(["1", "2", "3", "2.0", None]), min_size=4, max_size=4)
@@ -140,11 +119,10 @@ def test_parts_add_up_whatever_the_order(drawn, chance):
     groups = [scored(step, answers, method) for step, answers in drawn]
     gold = {text_hash("x"): "2"}
     found = quality(groups, gold)
-    for rows in (found.by_window, found.by_size):
-        assert sum(row.measures.groups for row in rows) == found.total.groups == len(groups)
-        right = sum(row.measures.groups * row.measures.label_accuracy for row in rows)
-        assert right == pytest.approx(found.total.groups * found.total.label_accuracy)
-        assert sum(row.measures.signals for row in rows) == found.total.signals
+    assert sum(row.measures.groups for row in found.by_window) == found.total.groups == len(groups)
+    right = sum(row.measures.groups * row.measures.label_accuracy for row in found.by_window)
+    assert right == pytest.approx(found.total.groups * found.total.label_accuracy)
+    assert sum(row.measures.signals for row in found.by_window) == found.total.signals
     chance.shuffle(groups)
     again = quality(groups, gold)
     assert again.total.model_dump() == pytest.approx(found.total.model_dump())
@@ -155,9 +133,11 @@ def test_where_the_majority_is_gold_a_majority_label_is_never_wrong(drawn):
     """TTRL pushes exactly the majority's rollouts up."""
     for answers in drawn:
         kept = scored(1, answers, {"name": "ttrl"})
-        gold = next(rollout.answer for rollout in kept.rollouts if rollout.label == majority(kept))
+        votes = Counter(rollout.label for rollout in kept.rollouts if rollout.label is not None)
+        label = min(votes, key=lambda each: (-votes[each], each))
+        gold = next(rollout.answer for rollout in kept.rollouts if rollout.label == label)
         total = quality([kept], {text_hash("x"): gold}).total
-        assert (total.label_accuracy, total.weight_on_right) == (1, 1)
+        assert total.label_accuracy == 1
         assert total.reward_accuracy in (1, None)
 
 
@@ -169,7 +149,7 @@ class RightByWord(PromptGold):
 
 
 def clustered(rollouts):
-    """A kept group of rollouts (class, whether it is right), whose classes have weights."""
+    """A kept group of rollouts (class, whether it is right)."""
     votes = Counter(label for label, _ in rollouts if label is not None)
     kept = tuple(
         KeptRollout(
@@ -179,7 +159,7 @@ def clustered(rollouts):
             answer=None if label is None else f"{'right' if is_right else 'wrong'} {label}",
             label=label,
             class_votes=votes.get(label),
-            label_weight=None if label is None else 0.1 + label / 3,
+            label_weight=None,
             trained=True,
             advantage_pos=0.0 if label is None else 0.2 * label,
             advantage_neg=-0.3,
@@ -192,7 +172,6 @@ def clustered(rollouts):
 def test_a_class_is_right_to_the_share_of_its_rollouts_that_is():
     counts = Counts.of(clustered([(0, False), (0, True), (0, True), (1, True), (None, False)]), RightByWord())
     assert counts.majorities_right == 2 / 3
-    assert counts.weight == pytest.approx(0.1 * 2 / 3 + (0.1 + 1 / 3))
 
 
 @given(

@@ -1,7 +1,6 @@
 """Whatever is called accuracy has one grader: `restrain eval`'s, also where two answers are no equal votes."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,7 +49,7 @@ def restrain_eval(response: str, gold: str, tmp_path: Path) -> float:
     SamplingPass((PROBLEM,), provenance(1, n=1), folder.path / "responses.jsonl", ResponseRow, ResponseRow.of).run(
         Engine
     )
-    return grade_folder(folder)[0].scores.pass_at_1
+    return grade_folder(folder).scores.pass_at_1
 
 
 def in_training(response: str, gold: str, tmp_path: Path) -> float:
@@ -93,9 +92,7 @@ def votes(response: str):
 
 def adaptation_report(response: str, gold: str, tmp_path: Path) -> float:
     none, given = (SimpleNamespace(rows=[votes(text)]) for text in ("none", response))
-    found = compare(predictions(none, given, ["p"], MATHEMATICS), {"p": gold}, 0.0)
-    assert found.solved == (("p",) if found.right else ())
-    return found.right
+    return compare(predictions(none, given, ["p"], MATHEMATICS), {"p": gold}, 0.0).right
 
 
 def demo(response: str, gold: str, tmp_path: Path) -> float:
@@ -119,12 +116,11 @@ def test_the_lenient_cases_are_no_equal_votes():
         assert canonical_key(extract(response) or "") != canonical_key(gold), (response, gold)
 
 
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("measure", [restrain_eval, *MEASURES])
 @pytest.mark.parametrize(("response", "gold", "right"), CASES)
 def test_every_accuracy_is_that_of_restrain_eval(
     measure: Callable[[str, str, Path], float], response: str, gold: str, right: float, tmp_path: Path
 ):
-    assert restrain_eval(response, gold, tmp_path) == right
     assert measure(response, gold, tmp_path) == right
 
 
@@ -140,19 +136,3 @@ def test_gold_grpo_rewards_every_right_answer_alike_however_it_is_written():
 def test_votes_stay_strict_where_no_gold_is_read():
     scorer = GroupScorer(build(parse_settings({"name": "ttrl"})))
     assert scorer.score("p", [r"50\%", "0.5", "0.5"], "0.5").votes.classes == (0, 1, 1)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "9^" * 300 + "9",
-        "(" * 900 + "1" + ")" * 900,
-        r"\frac" * 300,
-        "1," * 900 + "1",
-        r"\{" + "A;" * 900 + r"A\}",
-        "2000!" * 300,
-    ],
-)
-def test_a_hostile_answer_is_graded_in_a_thread_in_bounded_time(answer: str):
-    with ThreadPoolExecutor(1) as pool:
-        assert not pool.submit(MATHEMATICS.grade, rf"\boxed{{{answer}}}", "(1, 2)", {}).result(timeout=120).correct

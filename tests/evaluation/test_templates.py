@@ -26,30 +26,6 @@ def tokenizer(*vocabulary, chat_template=None):
     return fast
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        (
-            "qwen25-math-cot",
-            "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
-            "<|im_start|>user\nWhat is {x}?<|im_end|>\n<|im_start|>assistant\n",
-        ),
-        (
-            "qwen-boxed",
-            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nWhat is {x}?\n"
-            "Please reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
-            "<|im_start|>assistant\n",
-        ),
-        ("cot", "Question: What is {x}?\nAnswer:"),  # the last space goes, as in construct_prompt
-        ("direct", "Question: What is {x}?\nAnswer:"),
-        ("boxed", "What is {x}?\nPlease reason step by step, and put your final answer within \\boxed{}."),
-        ("plain", "What is {x}?"),
-    ],
-)
-def test_prompts_letter_by_letter(name, text):
-    assert render(worded(TEMPLATES[name], MATHEMATICS.instruction), "What is {x}?", tokenizer=None) == text
-
-
 def test_llama_is_asked_through_its_own_chat_template():
     text = render(
         worded(TEMPLATES["chat-boxed"], MATHEMATICS.instruction), "What is 1+1?", tokenizer(chat_template=LLAMA)
@@ -64,7 +40,7 @@ QUESTION = {"id": "1", "problem": "Which river?"}
 CODE = {"id": "1", "problem": "def f(x):\n", "answer": "def check(f): pass", "entry_point": "f"}
 
 
-@pytest.mark.parametrize("template", ["qwen25-math-cot", "qwen-boxed", "boxed", "chat-boxed"])
+@pytest.mark.parametrize("template", ["qwen25-math-cot", "chat-boxed"])
 @pytest.mark.parametrize(
     ("name", "row", "asked"),
     [
@@ -96,12 +72,6 @@ def test_auto_takes_the_family_of_the_model(words, chat, name):
 def test_end_marks_are_those_the_model_has():
     assert end_tokens(tokenizer("<|im_end|>", "a", "<|endoftext|>")) == (2, 4)
     assert end_tokens(tokenizer("a")) == ()
-
-
-def test_only_cot_ends_a_response_by_words():
-    assert {name: template.stops for name, template in TEMPLATES.items() if template.stops} == {
-        "cot": ("\n\nQuestion:",)
-    }
 
 
 def test_a_text_with_braces_is_a_template_as_training_has_it():

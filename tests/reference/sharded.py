@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS
-from restrain_openrlhf.commands.options import parse_shard
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.sampling_pass import SamplingPass, Shard
@@ -40,7 +39,7 @@ class Engine:
 
 if __name__ == "__main__":
     out, _, number = sys.argv[1:]
-    shard, everything = Shard(*parse_shard(number)), prompts(PROMPTS)
+    shard, everything = Shard.named(number), prompts(PROMPTS)
     part, make = shard.of(everything), partial(ReferenceRow.of, MATHEMATICS)
     made = SamplingPass(part, provenance(everything, n=1), shard.path(Path(out)), ReferenceRow, make, chunk=2)
     made.run(Engine)

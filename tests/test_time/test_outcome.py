@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import MATHEMATICS, parse_kind
-from restrain_openrlhf.evaluation.estimators import mean_pass_at_k
+from restrain_openrlhf.evaluation.grade import mean_pass_at_k
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.prompts import Prompt
 from test_time.outcome import BeforeAndAfter, _prediction, compare, predictions

@@ -12,7 +12,7 @@ from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.answers.votes import EXAMPLES, representative
 from restrain_openrlhf.commands.premise.frozen import FrozenGroup, FrozenPass
 from restrain_openrlhf.commands.premise.learning import Comparison, Learning, quarters
-from restrain_openrlhf.evaluation.estimators import ReliabilitySoFar, SizeRow
+from restrain_openrlhf.evaluation.grade import ReliabilitySoFar, SizeRow
 from restrain_openrlhf.method.settings import CommonSettings
 
 # What makes a common answer a shared shortcut; docs/concepts/premise.md says where these numbers come from. COMMON is a

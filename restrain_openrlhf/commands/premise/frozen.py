@@ -12,8 +12,7 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.jsonl import each_row, write_rows
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.estimators import majority_right
-from restrain_openrlhf.evaluation.grade import GradeRow, each_rollouts, grade_vote
+from restrain_openrlhf.evaluation.grade import GradeRow, each_rollouts, grade_vote, majority_right
 from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.prompts import Prompt
 

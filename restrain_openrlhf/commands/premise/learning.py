@@ -10,7 +10,7 @@ import numpy as np
 
 from restrain_openrlhf.commands.premise.frozen import FrozenGroup
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError
-from restrain_openrlhf.evaluation.estimators import Z
+from restrain_openrlhf.evaluation.grade import Z
 from restrain_openrlhf.method import METHODS, Method, build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.method.types import Floats

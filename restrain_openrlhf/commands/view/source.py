@@ -17,7 +17,7 @@ from restrain_openrlhf.commands.view.summary import (
 )
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.figures import distinct_names
-from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
+from restrain_openrlhf.evaluation.labels import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import (
     FOLDER,

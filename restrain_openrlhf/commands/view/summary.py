@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from restrain_openrlhf.answers.votes import representative
-from restrain_openrlhf.evaluation.prompt_gold import PromptGold
+from restrain_openrlhf.evaluation.labels import PromptGold
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
 
 # Longest answer in the list and the chart, where a whole page of text would not fit.

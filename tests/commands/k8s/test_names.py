@@ -14,12 +14,12 @@ import yaml
 
 from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, SHARED, stage_of, stages_of
 from restrain_openrlhf.commands.main import app
-from restrain_openrlhf.commands.reference import parse_shard
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.method import build
+from restrain_openrlhf.reference.sampling_pass import Shard
 from test_time.cli import app as adaptations
 from tests.commands.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_kustomize, rendered, steps
 from tests.commands.k8s.manifests import (
@@ -76,7 +76,7 @@ def unresolved(words: Sequence[str]) -> Iterator[str]:
         for name in (found.get("benchmarks") or "").split(","):
             assert not name or name in BENCHMARKS, name
         if shard := found.get("shard"):
-            parse_shard(shard)
+            Shard.named(shard)
         for key in ("template", "input_template"):
             if "{" in str(found.get(key)):
                 assert "PROBLEM" in found[key].replace("$$", "$").format("PROBLEM"), found[key]

@@ -6,7 +6,7 @@ from restrain_openrlhf.answers import canonical_key
 from restrain_openrlhf.commands.view.summary import Summaries, details
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
+from restrain_openrlhf.evaluation.labels import PromptGold, gold_for
 from tests.commands.view.runs import boxed, scored_group
 
 

@@ -7,7 +7,7 @@ import pytest
 from restrain_openrlhf.answers import KINDS, canonical_key, parse_kind, register
 from restrain_openrlhf.commands.premise.frozen import from_rollouts
 from restrain_openrlhf.errors import DataError, ReferencePassError
-from restrain_openrlhf.evaluation.prompt_gold import gold_for
+from restrain_openrlhf.evaluation.labels import gold_for
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.offline_engine import Rollout

@@ -1,0 +1,272 @@
+"""Kept rollouts beside gold: the gold answer to each kept prompt, and how often a run's pseudo-labels were right."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import product
+from operator import add
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from pydantic import BaseModel
+
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.data.prompt_reader import text_of
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.grade import wilson_interval
+from restrain_openrlhf.records.kept import KeptGroup
+from restrain_openrlhf.reference.prompts import PromptSource, all_rows
+
+# So many prompts are tried, because a gold file may only have some of them.
+MAX_PROMPTS_TRIED = 32
+# The most characters of a template before and after the problem. With more, hashing all cuts would take long.
+LONGEST_TEMPLATE = 4000
+# Advantages that cancel out, such as those of two equal classes, leave rounding errors below this.
+NO_SIGNAL = 1e-9
+# The number of windows into which steps are divided.
+WINDOWS = 20
+
+
+@dataclass(frozen=True)
+class PromptGold:
+    """Gold answers by the hash of the problem; empty if no gold file was given.
+
+    `before` and `after` are the numbers of characters that the template adds around a problem. `rows` has what the
+    grader of this `kind` of answer reads of the problems, by their hash.
+    """
+
+    answers: Mapping[str, str] = field(default_factory=dict)
+    before: int = 0
+    after: int = 0
+    kind: AnswerKind = MATHEMATICS
+    rows: Mapping[str, Row] = field(default_factory=dict)
+
+    def of(self, prompt: str) -> str | None:
+        """The gold answer to a prompt of the policy; None if there is none."""
+        return self.answers.get(text_hash(self._problem(prompt))) if self.answers else None
+
+    def right(self, prompt: str, answer: str | None) -> bool | None:
+        """Whether the answer is right, graded as in evaluations; None if the prompt has no gold answer."""
+        gold, problem = self.of(prompt), self._problem(prompt)
+        if gold is None:
+            return None
+        return self.kind.is_right(answer, gold, self.rows.get(text_hash(problem)) or self.kind.row(problem, {}))
+
+    def _problem(self, prompt: str) -> str:
+        return prompt[self.before : len(prompt) - self.after]
+
+
+def gold_for(
+    prompts: Collection[str], file: Path, flags: Mapping[str, Any], kind: AnswerKind = MATHEMATICS
+) -> PromptGold:
+    """The gold answers of a file to these prompts, with their template; `flags` are the run's flags of OpenRLHF.
+
+    Answers are compared by their `kind`, with the columns that it reads of the run's training set, to which ids in the
+    file belong, too. Raises DataError if the file cannot be read, has ids that are not in the training set, or answers
+    no prompt.
+    """
+    gold, rows = load_gold(file, kind), {}
+    answers: Mapping[str, str] = gold.by_problem
+    if gold.by_id or gold.columns:
+        asked = (ProblemIdentity.of(row.get("id"), text, kind.row(text, row)) for text, row in _problems(flags, file))
+        answers = gold.answers(str(flags.get("data.prompt_dataset")), asked)
+    if kind.row_columns() | kind.graded_columns():
+        rows = {text_hash(text): kind.graded_row(text, row) for text, row in _problems(flags, file)}
+    joined = join(prompts, answers)
+    if joined is None:
+        raise DataError(
+            f"{file}: answers none of the {len(prompts)} prompts that were kept (gold is matched by the hash of the "
+            "problem's text). Give the gold file of the run's prompts: rows {problem, answer}, or the .gold.jsonl "
+            "that `restrain data` writes."
+        )
+    return replace(joined, kind=kind, rows=rows)
+
+
+def _problems(flags: Mapping[str, Any], gold: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each problem of the run's training set with its row. Raises DataError if the run does not record the set."""
+    if not (name := flags.get("data.prompt_dataset")):
+        raise DataError(
+            f"{gold}: gives gold by id, or by columns of the prompts' rows, but this run does not record its training "
+            "set, so that they cannot be matched. Give rows {problem, answer}."
+        )
+    key, split = str(flags.get("data.input_key") or "input"), str(flags.get("data.prompt_split") or "train")
+    source = PromptSource(str(name), key, split=split)
+    reader = source.reader()
+    return ((text_of(reader.read(f"{source.dataset}, {where}", row)), row) for where, row in all_rows(source))
+
+
+def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | None:
+    """The answers, with the template of these prompts; None if no prompt has an answer.
+
+    The template is found by cutting off parts with which all prompts begin and end. A hash that matches proves the cut.
+    """
+    bare = PromptGold(answers)
+    if any(bare.of(prompt) is not None for prompt in prompts):
+        return bare
+    before, after = _shared(prompts), _shared([prompt[::-1] for prompt in prompts])
+    for prompt in list(prompts)[:MAX_PROMPTS_TRIED]:
+        for cut in product(range(before + 1), range(after + 1)):
+            if (found := PromptGold(answers, *cut)).of(prompt) is not None:
+                return found
+    return None
+
+
+def _shared(texts: Collection[str]) -> int:
+    """The number of characters with which all texts begin."""
+    first, last = min(texts), max(texts)
+    differing = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return min(next(differing, min(len(first), len(last))), LONGEST_TEMPLATE)
+
+
+class Measures(BaseModel, frozen=True):
+    """What is measured on some groups. Shares are in [0, 1], and None if there is nothing to take a share of.
+
+    `label_accuracy` is the share of groups whose majority is right, with 95 % bounds (Wilson); where equal answers are
+    not all right or all wrong, a majority counts as right to the share of its right rollouts. `some_right` is the share
+    of groups with a right rollout, and `rollout_accuracy` that of right rollouts.
+
+    `signals` counts trained rollouts with a net advantage, and `reward_accuracy` is the share of them that are right
+    and pushed up, or wrong and pushed down. `penalized` counts groups, and `penalized_with_right` those of them with a
+    right rollout.
+    """
+
+    groups: int
+    label_accuracy: float
+    label_low: float
+    label_high: float
+    some_right: float
+    rollout_accuracy: float
+    signals: int
+    reward_accuracy: float | None
+    penalized: int
+    penalized_with_right: int
+
+
+class Counts(NamedTuple):
+    """The counts from which `Measures` are computed, of one group or of several.
+
+    A missing answer is wrong, and a group without any answer has a wrong majority. `agreeing` counts the `signals` that
+    are right and pushed up, or wrong and pushed down.
+    """
+
+    groups: int = 0
+    majorities_right: float = 0.0
+    some_right: int = 0
+    rollouts: int = 0
+    rollouts_right: int = 0
+    signals: int = 0
+    agreeing: int = 0
+    penalized: int = 0
+    penalized_with_right: int = 0
+
+    @classmethod
+    def of(cls, group: KeptGroup, gold: PromptGold) -> Self:
+        """The counts of a group whose prompt has a gold answer. The kind of answer decides what is right."""
+        right = [bool(gold.right(group.prompt, rollout.answer)) for rollout in group.rollouts]
+        signals = _signals(group, right)
+        return cls(
+            groups=1,
+            majorities_right=majority_right(group, right),
+            some_right=int(any(right)),
+            rollouts=len(right),
+            rollouts_right=sum(right),
+            signals=len(signals),
+            agreeing=sum(signals),
+            penalized=int(group.penalized),
+            penalized_with_right=int(group.penalized and any(right)),
+        )
+
+    def plus(self, other: Self) -> Self:
+        return type(self)(*map(add, self, other))
+
+    def measures(self) -> Measures:
+        """The measures of these counts, which must include a group."""
+        low, high = wilson_interval(self.majorities_right, self.groups)
+        return Measures(
+            groups=self.groups,
+            label_accuracy=self.majorities_right / self.groups,
+            label_low=low,
+            label_high=high,
+            some_right=self.some_right / self.groups,
+            rollout_accuracy=self.rollouts_right / self.rollouts,
+            signals=self.signals,
+            reward_accuracy=self.agreeing / self.signals if self.signals else None,
+            penalized=self.penalized,
+            penalized_with_right=self.penalized_with_right,
+        )
+
+
+def majority_right(group: KeptGroup, right: Sequence[bool]) -> float:
+    """The share of right rollouts in the class with the most votes, of tied classes the first; 0 without any class.
+
+    `right` has one value for each rollout, in their order. The share is 0 or 1 where equal answers are equally right,
+    as in mathematics. For embeddings, judges and programs it can be in between.
+    """
+    votes = {rollout.label: rollout.class_votes or 0 for rollout in group.rollouts if rollout.label is not None}
+    label = min(votes, key=lambda label: (-votes[label], label), default=None)
+    members = [is_right for rollout, is_right in zip(group.rollouts, right, strict=True) if rollout.label == label]
+    return 0.0 if label is None else sum(members) / len(members)
+
+
+def _signals(group: KeptGroup, right: Sequence[bool]) -> list[bool]:
+    """Of each trained rollout with a net advantage A⁺ + A⁻, whether its sign agrees with right and wrong."""
+    net = [(each.advantage_pos or 0.0) + (each.advantage_neg or 0.0) for each in group.rollouts]
+    pushed = [each.trained and abs(by) > NO_SIGNAL for each, by in zip(group.rollouts, net, strict=True)]
+    return [(by > 0) == is_right for by, is_right, counts in zip(net, right, pushed, strict=True) if counts]
+
+
+class WindowMeasures(BaseModel, frozen=True):
+    """The measures of the groups of kept steps from `first` to `last`."""
+
+    first: int
+    last: int
+    measures: Measures
+
+
+class LabelQuality(BaseModel, frozen=True):
+    """A run's pseudo-labels against gold, graded as in evaluations.
+
+    A prompt is counted once, and its groups are visits to it. Steps are joined to windows, because a step of a few
+    groups is mostly noise.
+    """
+
+    prompts: int
+    prompts_without_gold: int
+    groups_without_gold: int
+    total: Measures
+    by_window: tuple[WindowMeasures, ...]
+
+
+def label_quality(groups: Iterable[KeptGroup], gold: PromptGold) -> LabelQuality:
+    """Compare kept groups with gold.
+
+    Groups without gold are counted and left out. At least one must have gold, which `gold_for` ensures.
+    """
+    by_step: dict[int, Counts] = defaultdict(Counts)
+    prompts, without = set(), Counter[str]()
+    for group in groups:
+        prompts.add(group.prompt_id)
+        if gold.of(group.prompt) is None:
+            without[group.prompt_id] += 1
+        else:
+            by_step[group.step] = by_step[group.step].plus(Counts.of(group, gold))
+    return LabelQuality(
+        prompts=len(prompts),
+        prompts_without_gold=len(without),
+        groups_without_gold=without.total(),
+        total=reduce(Counts.plus, by_step.values()).measures(),
+        by_window=tuple(_windows(by_step)),
+    )
+
+
+def _windows(by_step: Mapping[int, Counts]) -> Iterator[WindowMeasures]:
+    """Windows with equally many steps each; the last may have fewer."""
+    steps = sorted(by_step)
+    size = -(-len(steps) // WINDOWS)
+    for start in range(0, len(steps), size):
+        window = steps[start : start + size]
+        counts = reduce(Counts.plus, (by_step[step] for step in window))
+        yield WindowMeasures(first=window[0], last=window[-1], measures=counts.measures())
