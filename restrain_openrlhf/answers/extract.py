@@ -9,7 +9,7 @@ from restrain_openrlhf.answers.plain_text import is_statement, prose_of
 from restrain_openrlhf.answers.thought import said
 
 # Stored with every reference file; raise it when extraction or keys change.
-EXTRACTOR_VERSION = "6"
+EXTRACTOR_VERSION = "7"
 
 _PHRASE = re.compile(
     rf"(?:final\s+answer\s*(?:is|:)|answer\s*(?:is|:|=)|answer(?=\s*(?:\$|\\\[|\\\())|####|(?P<other>{words.ANNOUNCED}))\s*:?",

@@ -9,7 +9,6 @@ from restrain_openrlhf.answers.kind import number_classes
 from restrain_openrlhf.answers.lists import list_key, matrix_key, union_key, unordered
 from restrain_openrlhf.answers.plain_text import is_plain, is_statement
 from restrain_openrlhf.answers.relations import KeyOf, assignment, relation_key
-from restrain_openrlhf.answers.residual import NoSecondsLeftError, residual_key
 from restrain_openrlhf.answers.structure import Bracketed, bracket_kind, bracketed, split_top_level, unwrap_braces
 from restrain_openrlhf.answers.value import value_key, values_of
 
@@ -21,20 +20,10 @@ _LETTER = re.compile(r"\(?\s*([A-Z])\s*\)?")
 _BASE = re.compile(r"(\d+)\s*_\s*\{?(\d+)\}?")
 
 
-def canonical_key(answer: str) -> str:
-    """The key of an answer as a model wrote it, the same in every process and run.
-
-    Once its group has used up latex2sympy2's seconds, an answer that needs it is compared as text in this group alone.
-    """
-    try:
-        return remembered_key(answer)
-    except NoSecondsLeftError:
-        return _text_key(clean(answer))
-
-
+# Cached, because steps visit prompts again and rollouts repeat answers.
 @lru_cache(maxsize=100_000)
-def remembered_key(answer: str) -> str:
-    """The key, kept for later groups. Raises NoSecondsLeftError where the answer needs latex2sympy2 too late."""
+def canonical_key(answer: str) -> str:
+    """The key of an answer as a model wrote it, the same in every process and run."""
     if len(answer) > MAX_LENGTH or is_statement(answer):
         return _text_key(answer)
     text = clean(answer)
@@ -55,9 +44,7 @@ def _key(text: str, depth: int) -> str:
         key = form(text, lambda part: _key(part, depth + 1))
         if key is not None:
             return key
-    # latex2sympy2 is asked only for a whole answer or one side of an equation, because deeper parts would take too
-    # long.
-    return (residual_key(text) if depth <= 1 else None) or _text_key(text)
+    return _text_key(text)
 
 
 def _choice(text: str, _key_of: KeyOf) -> str | None:

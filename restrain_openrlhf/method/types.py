@@ -153,8 +153,7 @@ class GroupScore:
     prompt's KL term.
 
     The method knows only classes, so the scorer adds the rest: the `answers` of all rollouts, the key of each label's
-    answer (m,), and the key of the majority's answer. `residual_timeouts` and `residual_deaths` count the answers over
-    which latex2sympy2 took too long, or at which its process died.
+    answer (m,), and the key of the majority's answer.
     """
 
     votes: Votes
@@ -167,5 +166,3 @@ class GroupScore:
     answers: tuple[str | None, ...] = ()
     keys: tuple[str, ...] = ()
     majority_key: str | None = None
-    residual_timeouts: int = 0
-    residual_deaths: int = 0

@@ -18,7 +18,7 @@ from restrain_openrlhf.errors import ConfigError, GroupError, RestrainError
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.scoring.library import group_of
-from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group, scored_in_a_thread
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 
 ESTIMATOR = "restrain"
 # verl would wait forever for the group of a rollout that has failed.
@@ -71,7 +71,7 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
             columns = own.get("extra_info") or {}
             asked = group_of(self.scorer, self.tokenizer.decode(prompt), group.texts, group.truncated, columns=columns)
             try:
-                group.score.set_result(await scored_in_a_thread(lambda: score_whole_group(self.scorer, asked)))
+                group.score.set_result(await asyncio.to_thread(score_whole_group, self.scorer, asked))
             except RestrainError as error:
                 group.score.set_exception(error)
         try:

@@ -24,9 +24,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 # Fields that a group's score and its reply have in common.
-SAME_NAMES = {
-    "answers", "keys", "majority_key", "penalized", "prompt_weight", "kl_weight", "residual_timeouts", "residual_deaths"
-}  # fmt: skip
+SAME_NAMES = {"answers", "keys", "majority_key", "penalized", "prompt_weight", "kl_weight"}
 
 
 class QueriedRollout(NamedTuple):
@@ -128,8 +126,6 @@ class GroupReply(BaseModel, frozen=True):
     advantage_neg: tuple[Number, ...]
     prompt_weight: Number
     kl_weight: Number
-    residual_timeouts: int = Field(description="Answers that latex2sympy2 took too long over.")
-    residual_deaths: int = Field(description="Answers that its process died at.")
 
     @classmethod
     def of(cls, score: GroupScore) -> Self:

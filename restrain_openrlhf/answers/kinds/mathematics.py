@@ -6,7 +6,6 @@ from restrain_openrlhf.answers import gold as grader
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION, extract
 from restrain_openrlhf.answers.keys import canonical_key
 from restrain_openrlhf.answers.kind import AnswerKind, Row, register
-from restrain_openrlhf.answers.residual import refuse_missing_library
 
 
 @register
@@ -26,9 +25,6 @@ class Mathematics(AnswerKind):
     instruction: ClassVar[str] = r"Please reason step by step, and put your final answer within \boxed{}."
 
     name: Literal["math"] = "math"
-
-    def refuse_missing_packages(self) -> None:
-        refuse_missing_library()
 
     def extract(self, response: str, row: Row) -> str | None:
         return extract(response)

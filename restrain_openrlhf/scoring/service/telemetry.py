@@ -1,5 +1,6 @@
 """The service's log (JSON lines on stderr) and its Prometheus metrics, without any text of a prompt or rollout."""
 
+import asyncio
 import json
 import logging
 import sys
@@ -12,7 +13,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
 from restrain_openrlhf.method import GroupScore
-from restrain_openrlhf.scoring.scorer import scored_in_a_thread
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 SHARES = tuple(step / 10 for step in range(1, 11))
@@ -61,8 +61,6 @@ class Metrics:
         self.answers = counter("restrain_answers", "Rollouts by their answer", ["kind"])
         self.majority = histogram("restrain_majority_share", "Share of the commonest answer", buckets=SHARES)
         self.score_seconds = histogram("restrain_score_seconds", "Wait for a thread, and scoring", buckets=SECONDS)
-        self.residual_timeouts = counter("restrain_residual_timeouts", "Answers that latex2sympy2 took too long over")
-        self.residual_deaths = counter("restrain_residual_deaths", "Answers that latex2sympy2's process died at")
 
     async def scored(self, work: Callable[[], GroupScore], truncated: int, outcome: str = "full") -> GroupScore:
         """The group that `work` scores in a thread, counted in the metrics.
@@ -70,7 +68,7 @@ class Metrics:
         `truncated` is how many of its responses are truncated; `outcome` is "full" or "partial".
         """
         with self.groups.labels("failed").count_exceptions(), self.score_seconds.time():
-            group = await scored_in_a_thread(work)
+            group = await asyncio.to_thread(work)
         self.groups.labels(outcome).inc()
         missing = group.votes.classes.count(None)
         kinds = {"given": len(group.answers) - missing, "missing": missing - truncated, "truncated": truncated}
@@ -78,6 +76,4 @@ class Metrics:
             self.answers.labels(kind).inc(count)
         self.penalized.inc(group.penalized)
         self.majority.observe(group.votes.majority_count / group.votes.n)
-        self.residual_timeouts.inc(group.residual_timeouts)
-        self.residual_deaths.inc(group.residual_deaths)
         return group

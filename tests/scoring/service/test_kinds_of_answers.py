@@ -87,7 +87,7 @@ def test_without_rows_the_prompt_is_all_that_is_known():
 
 def test_a_reference_of_another_kind_is_refused(tmp_path):
     reference = load_reference(write_reference(tmp_path / "ref.jsonl", {"Q": ["1", "1"]}))
-    with pytest.raises(ReferencePassError, match="answers of the kind 'math 6', but this run reads 'signed 3'"):
+    with pytest.raises(ReferencePassError, match="answers of the kind 'math 7', but this run reads 'signed 3'"):
         scorer(reference=reference)
 
 

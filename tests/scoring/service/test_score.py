@@ -24,11 +24,11 @@ METHODS = {
 
 
 def group(prompt: str, n: int = 12, entropies: bool = False, chance: random.Random | None = None) -> GroupRequest:
-    """Twins, a missing answer and one that was cut off, and answers that need latex2sympy2."""
+    """Twins, a missing answer and one that was cut off."""
     chance = chance or random.Random(prompt)
     texts = [
         "I give up",
-        r"\boxed{\sum_{i=1}^{3} i}",
+        r"\boxed{12/2}",
         *(rf"so \boxed{{{chance.choice([6, 6, 7, '1/3'])}}}" for _ in range(n)),
     ]
     responses = tuple(GroupResponse(text=text, finished=number != 3) for number, text in enumerate(texts[:n]))
