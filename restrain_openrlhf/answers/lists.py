@@ -4,9 +4,16 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from restrain_openrlhf.answers.inequalities import are_disjoint_rays
 from restrain_openrlhf.answers.parser import DECORATIONS, NotAnExpression, parse
-from restrain_openrlhf.answers.relations import MEMBERSHIP, Assignment, KeyOf, assignment, sides_of, top_level_signs
+from restrain_openrlhf.answers.relations import (
+    MEMBERSHIP,
+    Assignment,
+    KeyOf,
+    are_disjoint_rays,
+    assignment,
+    sides_of,
+    top_level_signs,
+)
 from restrain_openrlhf.answers.structure import alternatives, bracketed, split_top_level, unwrap_braces, with_commas
 from restrain_openrlhf.answers.value import real_number, variables
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import canonical_key, classes, extract
-from restrain_openrlhf.answers.gold import is_right
+from restrain_openrlhf.answers.kinds.mathematics import is_right
 
 ATOMS = (
     r"\frac \sqrt \binom \pm \sin \log ^ _ { } ( ) [ ] | ! + - * / = < > , ; . 0 1 2 99 x y e i \pi \infty \cup \in "

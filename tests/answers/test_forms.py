@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import canonical_key
-from restrain_openrlhf.answers.gold import is_right
+from restrain_openrlhf.answers.kinds.mathematics import is_right
 from tests.answers.pairs_by_form import FIRST, SECOND
 
 # `\sin\theta_1 n_1`: whether n_1 stands in the sine is not written.

@@ -128,15 +128,15 @@ def test_a_method_that_reads_gold_has_it_for_grading_alone(kind):
 
 
 def test_the_service(write_jsonl):
-    pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[service]")
-    from restrain_openrlhf.scoring.service.handlers import Service, application
+    pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[service]")
+    from restrain_openrlhf.scoring.service.server import Service, application
     from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 
-    block = {"group_size": len(SAID), "end_of_text": "<end>", "labelled_rows": "vote"}
+    block = {"group_size": len(SAID), "end_of_text": "<end>"}
     rows = write_jsonl("rows.jsonl", [ROW])
     config = {"method": {"name": "ttrl"}, "answers": {"name": "witness"}, "answer_rows": rows, "service": block}
     app = application(Service(ServiceConfig.model_validate(config), None))
-    one = {"prompts": [QUESTION], "labels": ["York"]}
+    one = {"prompts": [QUESTION], "labels": [""]}
     bodies = [{**one, "query": [f"{QUESTION} {text}<end>"]} for text in SAID]
     group = {"prompt": QUESTION, "gold": "York", "responses": [{"text": text, "finished": True} for text in SAID]}
 

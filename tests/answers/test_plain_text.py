@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import canonical_key, classes, extract
-from restrain_openrlhf.answers.gold import is_right
+from restrain_openrlhf.answers.kinds.mathematics import is_right
 
 SELECT, DELETE = "SELECT name FROM users WHERE x = 5", "DELETE FROM users WHERE id = 5"
 WORDS = ("yes", "no", "on", "act", "cat", "tac", "odd", "six", "up", "to", "dog", "god", "tea", "eat", "east", "seat")

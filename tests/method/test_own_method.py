@@ -10,8 +10,7 @@ import pytest
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import METHODS, Method, PromptFacts, ReferenceVote, build, parse_settings, register
-from restrain_openrlhf.method.composition import LabelWeighting, Transform
-from restrain_openrlhf.method.label_weightings import Majority, Uniform
+from restrain_openrlhf.method.composition import LabelWeighting, Majority, Transform, Uniform
 from restrain_openrlhf.method.settings import CommonSettings
 from tests.conftest import ROOT
 
@@ -19,7 +18,7 @@ from tests.conftest import ROOT
 PLUGIN = """
 from typing import Literal
 from restrain_openrlhf.method import register
-from restrain_openrlhf.method.label_weightings import Uniform
+from restrain_openrlhf.method.composition import Uniform
 from restrain_openrlhf.method.settings import CommonSettings
 
 @register

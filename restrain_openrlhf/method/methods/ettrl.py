@@ -8,8 +8,7 @@ import numpy as np
 from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from restrain_openrlhf.errors import GroupError
-from restrain_openrlhf.method.composition import Method, Transform
-from restrain_openrlhf.method.label_weightings import Majority
+from restrain_openrlhf.method.composition import Majority, Method, Transform
 from restrain_openrlhf.method.methods.ttrl import MajoritySettings
 from restrain_openrlhf.method.rollout_plans import EntropyTrees
 from restrain_openrlhf.method.settings import Number, register
@@ -68,22 +67,20 @@ class Ettrl(MajoritySettings):
     """Trees that fork where the token entropy is highest; with `etmr: false`, `votes` independent rollouts."""
 
     name: Literal["ettrl"] = "ettrl"
-    etmr: StrictBool = Field(default=True, description="Draw trees; false: draw `votes` independent rollouts.")
-    trees: StrictInt = Field(default=12, ge=1, description="Trees per prompt.")
-    forks: StrictInt = Field(default=2, ge=1, description="Forks per tree, at the tokens of highest entropy.")
-    branches: StrictInt = Field(default=2, ge=1, description="Branches per fork.")
-    entropy_top_k: StrictInt = Field(
-        default=20,
-        ge=2,
-        le=20,
-        description="How many of the most likely tokens a token's entropy is computed from; vLLM gives at most 20.",
-    )
-    ear: Literal["residual", "clip", "both", "none"] = Field(
-        "residual", description="How advantages are reshaped by entropy."
-    )
-    ear_bound: Number = Field(
-        default=2.0, gt=0, allow_inf_nan=False, description="Limit of the clipped advantages, with ear: clip or both."
-    )
+    etmr: StrictBool = True
+    """Draw trees; false: draw `votes` independent rollouts."""
+    trees: StrictInt = Field(default=12, ge=1)
+    """Trees per prompt."""
+    forks: StrictInt = Field(default=2, ge=1)
+    """Forks per tree, at the tokens of highest entropy."""
+    branches: StrictInt = Field(default=2, ge=1)
+    """Branches per fork."""
+    entropy_top_k: StrictInt = Field(default=20, ge=2, le=20)
+    """How many of the most likely tokens a token's entropy is computed from; vLLM gives at most 20."""
+    ear: Literal["residual", "clip", "both", "none"] = "residual"
+    """How advantages are reshaped by entropy."""
+    ear_bound: Number = Field(default=2.0, gt=0, allow_inf_nan=False)
+    """Limit of the clipped advantages, with ear: clip or both."""
 
     def build(self) -> Method:
         trees = EntropyTrees(self.trees, self.forks, self.branches, self.entropy_top_k)

@@ -1,23 +1,18 @@
-"""How a request is read or refused: its token, its body (size, time and form), and the final answer of a query."""
+"""How a request is read or refused: its token, and its body (size, time and form)."""
 
 import asyncio
 import base64
 import logging
-import re
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from restrain_openrlhf.answers import AnswerKind, Row
-from restrain_openrlhf.errors import DataError, RestrainError
+from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.scoring.service.service_config import ServiceBlock
 from restrain_openrlhf.scoring.service.telemetry import log
 
 Body = TypeVar("Body", bound=BaseModel)
-# Characters of a prompt's end that must be in the query where the host has cut or changed the prompt's beginning.
-PROMPT_END = 200
 
 
 class RefusedError(RestrainError):
@@ -53,9 +48,8 @@ async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> 
                     raise RefusedError(413, f"The body is larger than {most} bytes (service.limits.body_bytes).")
         return kind.model_validate_json(bytes(body))
     except TimeoutError:
-        raise RefusedError(
-            408, (f"The body did not arrive within {block.timing.body:g} s (service.timing.body).")
-        ) from None
+        detail = f"The body did not arrive within {block.timing.body:g} s (service.timing.body)."
+        raise RefusedError(408, detail) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where, status = ".".join(map(str, ("body", *first["loc"]))), 400 if first["type"] == "json_invalid" else 422
@@ -75,35 +69,3 @@ def given_token(authorization: str) -> str | None:
     except ValueError:
         return None
     return (password or user) if colon else None
-
-
-@dataclass(frozen=True)
-class Response:
-    """A response's final answer as written (None: missing), and whether the length limit cut the response off."""
-
-    answer: str | None
-    truncated: bool
-
-
-def read_response(query: str, prompt: str, ends: tuple[str, ...], kind: AnswerKind, row: Row) -> Response:
-    """The response in a query, which is the prompt and the response in one text.
-
-    Raises DataError if the query does not begin with its prompt, and where the row cannot be used.
-
-    The client does not say whether a response is truncated. A response that ended by itself ends with one of `ends`,
-    because the client decodes with skip_special_tokens=False; every other one hit the length limit.
-    """
-    response = _after_prompt(query, prompt)
-    marks = "|".join(map(re.escape, sorted(ends, key=len, reverse=True)))
-    plain = re.sub(marks, "", response) if marks else response
-    return Response(kind.extract(plain, row), truncated=bool(ends) and not response.endswith(ends))
-
-
-def _after_prompt(query: str, prompt: str) -> str:
-    # The host cuts the beginning off a prompt that is too long.
-    known = prompt if query.startswith(prompt) else prompt[-PROMPT_END:]
-    found = query.find(known)
-    if found < 0:
-        what = "The query does not begin with its prompt: the tokenizer changes the prompt's text when it encodes and"
-        raise DataError(f"{what} decodes it. Use one that does not.")
-    return query[found + len(known) :]

@@ -134,7 +134,7 @@ class Services:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[Services]:
-    pytest.importorskip("fastapi", reason=NEEDED)
+    pytest.importorskip("uvicorn", reason=NEEDED)
     running = Services(tmp_path)
     yield running
     running.end()
@@ -147,7 +147,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     Each test asks it with prompts of its own (`prompt`), counts from where the counters stand (`Since`), and leaves
     nobody waiting.
     """
-    pytest.importorskip("fastapi", reason=NEEDED)
+    pytest.importorskip("uvicorn", reason=NEEDED)
     running = Services(tmp_path_factory.mktemp("services"))
     started: dict[str, Replica] = {}
 

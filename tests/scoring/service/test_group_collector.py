@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.scoring.service.group_collector import Group, GroupCollector, Reply, Slot
-from restrain_openrlhf.scoring.service.requests import Response
+from restrain_openrlhf.scoring.service.get_reward import Group, GroupCollector, Reply, Response, Slot
 from restrain_openrlhf.scoring.service.service_config import Timing
 from restrain_openrlhf.scoring.wire import RewardReply
 

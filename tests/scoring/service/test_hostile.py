@@ -10,7 +10,7 @@ from tests.scoring.service.clients import RESTRAIN, Since, ask, connections, exp
 
 pytestmark = pytest.mark.timeout(300)
 
-LIMITS = {"pending": 4, "body_bytes": 10_000, "groups": 2, "responses": 8}
+LIMITS = {"pending": 4, "body_bytes": 10_000}
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ BAD_BODIES = [
     (b"[]", 422),
     (b"\xff\xfe\x00", 400),
     (b'{"query": "THE-ROLLOUT-TEXT", "prompts": ["p"], "labels": [""]}', 422),
-    (b'{"query": ["THE-ROLLOUT-TEXT", "b"], "prompts": ["p", "q"], "labels": [""]}', 409),
+    (b'{"query": ["THE-ROLLOUT-TEXT", "b"], "prompts": ["p", "q"], "labels": [""]}', 422),
     (b'{"query": [], "prompts": [], "labels": []}', 422),
     (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": ["p"], "labels": [{}]}', 422),
     (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": [null], "labels": [""]}', 422),
@@ -83,14 +83,6 @@ def test_hostile_latex_is_answered_and_other_groups_beside_it(standing, prompt):
     bodies = [{"query": [f"{name}{text}<|im_end|>"], "prompts": [name], "labels": [""]} for name, text in names.items()]
     replies = pairs(ask(service.reward_url, [*(bodies * 4), *rollouts(prompt)]))
     assert replies[-4:] == expected()
-
-
-@pytest.mark.parametrize(("groups", "responses", "detail"), [(3, 1, "3 groups; at most 2"), (1, 9, "9 responses; at")])
-def test_too_many_groups_or_responses_are_refused(strict, groups, responses, detail):
-    group = {"prompt": "p", "responses": [{"text": "x", "finished": True}] * responses}
-    reply = strict.http.post("/v1/score", json={"groups": [group] * groups})
-    assert reply.status_code == 413
-    assert detail in reply.json()["detail"]
 
 
 def test_a_huge_body_is_refused_whether_or_not_its_length_is_said(strict):

@@ -156,7 +156,7 @@ def test_kept_rollouts_are_graded_with_the_options_of_the_training_file(write_js
 
 def test_options_are_there_over_http(services, write_jsonl):
     """Whole groups with their row, by the prompt without it, and OpenRLHF's single rollouts by the prompt."""
-    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+    pytest.importorskip("uvicorn", reason="needs restrain-openrlhf[serve]")
     others = {"answers": {"name": "choice"}, "answer_rows": str(write_jsonl("rows.jsonl", [ASKED]))}
     service = services.start(others=others)
     prompt, responses = f"User: {ASKED['problem']}", [{"text": text, "finished": True} for text in SAID]

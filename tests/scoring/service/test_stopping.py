@@ -43,7 +43,7 @@ class Ended:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory) -> Ended:
     """Three of a group, whose last comes while the service drains."""
-    pytest.importorskip("fastapi", reason=NEEDED)
+    pytest.importorskip("uvicorn", reason=NEEDED)
     services = Services(tmp_path_factory.mktemp("ended"))
     service = services.start(method=RESTRAIN, timing={"drain_notice": NOTICE, "drain": LONG})
     counted = Since(service)
