@@ -87,43 +87,6 @@ def test_mixed_rows_name_their_kinds():
         kind.extract("so A", {"problem": "p", "answers": "signd"})
 
 
-@pytest.mark.usefixtures("signed")
-def test_mixed_rows_bring_what_any_kind_reads_and_settings_are_known_before_a_row_comes():
-    kind = parse_kind({"name": "mixed", "kinds": {"judge": {"url": "http://j", "send": ["rubric"]}}})
-    assert kind.row_columns() >= {"answers", "sign", "options", "unit", "rubric"}
-    for block, said in (
-        ({"kinds": {"text": {"raed": "tag"}}}, "'raed' is not a setting of text"),
-        ({"kinds": {"txt": {}}}, "is not a kind of answer"),
-        ({"default": "mixed"}, "cannot be the kind of a row"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            parse_kind({"name": "mixed", **block})
-
-
-def test_a_kind_has_the_versions_of_those_by_which_it_reads(monkeypatch):
-    """What another version has read must not be taken for the same."""
-    blocks = ({"name": "mixed"}, {"name": "judge", "url": "http://j"}, {"name": "text"})
-    before = [parse_kind(block).identity for block in blocks]
-    monkeypatch.setattr(KINDS["text"], "version", "99")
-    after = [parse_kind(block) for block in blocks]
-    assert [kind.identity == was for kind, was in zip(after, before, strict=True)] == [False] * 3
-    assert all("99" in kind.whole_version for kind in after)
-    tagged = parse_kind({"name": "mixed", "kinds": {"text": {"read": "tag"}}})
-    assert "read='tag'" in tagged.identity
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        {"name": "code", "sandbox": "container", "test_seconds": 3},
-        {"name": "choice", "gold": "letter"},
-        {"name": "sql", "databases": "here"},
-    ],
-)
-def test_settings_that_change_no_answer_are_no_part_of_it(block):
-    assert parse_kind(block).identity == parse_kind({"name": block["name"]}).identity
-
-
 def test_the_pages_kind_works_where_it_is_installed(tmp_path):
     """The page's whole package, laid out as an installer would; another process reads it from a run's variable."""
     (source,) = fenced(PAGE, "python")

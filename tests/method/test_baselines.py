@@ -64,12 +64,6 @@ def test_srt_offline_is_grpo_on_the_stored_label(labels, stored):
     assert method(name="srt_offline").score(labels, facts).pair.net == pytest.approx(grpo(rewards_for(known, labels)))
 
 
-@given(GROUPS)
-def test_srt_easy_has_the_online_labels_of_ttrl(labels):
-    easy, online = method(name="srt_easy"), method(name="ttrl")
-    assert easy.score(labels).pair.net.tolist() == online.score(labels).pair.net.tolist()
-
-
 @given(GROUPS, st.integers(0, 3))
 def test_gold_grpo_is_grpo_on_the_gold_label(labels, gold):
     known = gold if gold in labels else None
@@ -139,10 +133,6 @@ def test_a_group_of_another_size_than_the_method_draws_is_refused():
         method(name="ttrl", votes=4, train_on=2).score([0, 0, 1])
 
 
-def test_ettrls_published_trees_have_sixty_leaves():
-    assert method(name="ettrl").rollouts.voters == 60
-
-
 @pytest.mark.parametrize(
     ("block", "message"),
     [
@@ -166,16 +156,6 @@ def test_ettrls_published_trees_have_sixty_leaves():
 def test_settings_that_contradict_each_other_are_named(block, message):
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         parse_settings(block)
-
-
-def test_settings_once_written_out_are_read_again():
-    for block in (
-        {"name": "ettrl"},
-        {"name": "ettrl", "etmr": False, "votes": 8},
-        {"name": "srt_easy", "easy_cutoff": 0.8},
-    ):
-        settings = parse_settings(block)
-        assert parse_settings(settings.model_dump(mode="json")) == settings
 
 
 def test_the_prompt_weights_sigma_can_be_its_own():

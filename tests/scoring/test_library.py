@@ -1,17 +1,15 @@
 """`from restrain_openrlhf import score`: the numbers of training, a row for each rollout, and what wrong types get."""
 
 import json
-import math
 import warnings
 
 import numpy as np
 import pytest
 import torch
 
-from restrain_openrlhf import ScoredGroups, score
+from restrain_openrlhf import score
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError, RestrainError
 from restrain_openrlhf.method import build
-from tests.command_line import restrain
 
 # Shares 12/16 and 4/16 in the paper's golden row: w .731 and .269, A .267 and -.800 with the population's deviation.
 TWELVE = [r"\boxed{7}"] * 12 + [r"so \boxed{3+5}"] * 4
@@ -54,16 +52,6 @@ def test_rollouts_that_only_vote_have_no_advantage():
     assert [row["votes"] for row in rows] == [4] * 8
 
 
-def test_it_is_what_the_command_writes(tmp_path):
-    (tmp_path / "r.jsonl").write_text(json.dumps({"id": 0, "problem": "p", "responses": TWELVE}) + "\n")
-    done = restrain("score", tmp_path / "r.jsonl", "--out", tmp_path / "o.jsonl", "--set", "prompt_weight=0.5")
-    assert done.returncode == 0, done.stderr
-    written = json.loads((tmp_path / "o.jsonl").read_text())
-    rows = score(TWELVE, method={"name": "restrain", "prompt_weight": 0.5}).to_records()
-    assert [row["advantage_pos"] for row in rows] == written["advantage_pos"]
-    assert {row["prompt_weight"] for row in rows} == {0.5}
-
-
 def test_truncated_responses_options_and_gold():
     (group,) = score(TWELVE, truncated=[False] * 15 + [True])
     assert group.answers[-2:] == ("3+5", None)
@@ -76,13 +64,6 @@ def test_truncated_responses_options_and_gold():
     )
     assert [group.answers[0] for group in picked] == ["red", "red"]
     assert score(TWELVE, "p", method="grpo_gold", gold="8")[0].rewards[-1] == 1
-
-
-def test_any_iterable_of_texts_will_do():
-    assert score(iter(TWELVE))[0].votes.counts == (12, 4)
-    assert score(tuple(map(tuple, [TWELVE, TWELVE])))[1].votes.counts == (12, 4)
-    assert isinstance(score([TWELVE, TWELVE])[:1], tuple)
-    assert len(ScoredGroups(())) == 0
 
 
 @pytest.mark.parametrize("array", [np.array, torch.tensor, lambda marks: [np.bool_(mark) for mark in marks]])
@@ -141,11 +122,3 @@ def test_other_words_get_a_message(words, error, message):
 def test_build_takes_settings_alone(wrong):
     with pytest.raises(ConfigError, match=r"build takes a method's settings.*Write build\(parse_settings\("):
         build(wrong)
-
-
-def test_the_package_has_no_other_names():
-    import restrain_openrlhf
-
-    with pytest.raises(AttributeError, match="no attribute 'scor'"):
-        _ = restrain_openrlhf.scor
-    assert math.isfinite(score(TWELVE)[0].prompt_weight)

@@ -75,12 +75,6 @@ def test_twins_are_two_rollouts_and_a_vacant_slot_is_its_own_texts(world):
     assert world.finish_scoring() == ["xxxy"]
 
 
-def test_groups_are_scored_in_the_order_of_their_texts_whoever_came_first(world):
-    for text in ("d", "b", "a", "c"):
-        world.arrive(text)
-    assert world.finish_scoring() == ["abcd"]
-
-
 def test_a_slot_nobody_comes_back_to_is_given_up_so_that_steps_do_not_mix(world):
     left = [world.arrive(text) for text in "ab"]
     for slot in left:
@@ -117,16 +111,6 @@ def test_the_deadline_scores_who_is_there_and_later_ones_are_late_for_a_while(wo
     after = world.arrive("d")
     assert (after.kind, world.read(after)) == ("late", LATE)
     assert world.arrive("e").kind == "first"
-
-
-def test_who_is_too_late_even_for_that_opens_a_group(world):
-    slot = world.arrive("a")
-    world.wait(TIMING.deadline)
-    world.finish_scoring()
-    world.read(slot)
-    world.wait(TIMING.keep + 1)
-    assert world.collector.groups == {}
-    assert world.arrive("b").kind == "first"
 
 
 EVENTS = st.sampled_from(["arrive", "arrive", "arrive", "drop", "retry", "score", "read", "wait", "deadline"])
