@@ -139,10 +139,6 @@ class AdvantagePair:
         one, other, swapped = self.positive * factors, self.negative * factors, np.less(factors, 0)
         return AdvantagePair(np.where(swapped, other, one), np.where(swapped, one, other))
 
-    def clipped(self, bound: float) -> "AdvantagePair":
-        """Both parts clipped to ±bound: with a single pseudo-label exactly clip(A, −bound, bound)."""
-        return AdvantagePair(np.minimum(self.positive, bound), np.maximum(self.negative, -bound))
-
 
 @dataclass(frozen=True)
 class GroupScore:

@@ -66,10 +66,9 @@ class GroupScorer:
         majority = None if group.majority is None else self.kind.key(group.majority, known)
         return replace(score, keys=tuple(keys), majority_key=majority)
 
-    def check(self, prompt: str, gold: str | None = None) -> None:
-        """Raise what `score` would raise because of the prompt or a lack of gold, whatever the answers are."""
+    def check(self, prompt: str) -> None:
+        """Raise what `score` would raise because of the prompt, whatever the answers are."""
         self._reference_row(prompt, self.row_of(prompt))
-        refuse_lack_of_gold(self.method, gold, prompt)
 
     def row_of(self, prompt: str) -> Row:
         """The prompt's own data. Raises DataError if `rows` is not empty and has no row for the prompt."""
@@ -104,7 +103,11 @@ def score_group(
     that answers of several classes of the vote may be right (docs/decisions/0004-one-grader.md). Raises DataError if
     such a method finds no gold.
     """
-    refuse_lack_of_gold(method, gold, prompt)
+    if method.reads_gold and not gold:
+        raise DataError(
+            f"The method {method.name!r} learns from gold answers, but the prompt {prompt[:80]!r} has none. Give the "
+            "column that holds them, or choose a label-free method."
+        )
     known = kind.row(prompt, {}) if row is None else row
     classes, gold_class = group.classes, None
     if method.reads_gold:
@@ -119,15 +122,6 @@ def score_group(
         entropies=entropies,
     )
     return replace(method.score(classes, facts), answers=group.answers)
-
-
-def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:
-    """Raises DataError if the method reads gold and there is none."""
-    if method.reads_gold and not gold:
-        raise DataError(
-            f"The method {method.name!r} learns from gold answers, but the prompt {prompt[:80]!r} has none. Give the "
-            "column that holds them, or choose a label-free method."
-        )
 
 
 def one_class_for(right: Collection[str | None], group: GroupAnswers) -> tuple[tuple[int | None, ...], int | None]:

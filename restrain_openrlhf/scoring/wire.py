@@ -28,18 +28,12 @@ class RewardRequest(BaseModel, frozen=True):
     """A rollout as openrlhf/utils/agent.py sends it: lists of one element.
 
     `query` is prompt and response, decoded with special tokens, and `prompts` the prompt as the policy saw it. `labels`
-    has gold, which only a method that learns from gold may have, or an empty text or null.
+    has an empty text or null; a label is refused.
     """
 
     query: tuple[StrictStr]
     prompts: tuple[StrictStr]
     labels: tuple[StrictStr | StrictInt | StrictFloat | None]
-
-    @property
-    def gold(self) -> str | None:
-        """The label as a text; None if it is empty."""
-        (label,) = self.labels
-        return None if label in ("", None) else str(label)
 
 
 class RewardReply(BaseModel, frozen=True):

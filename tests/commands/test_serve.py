@@ -54,9 +54,10 @@ def test_a_wrong_configuration_is_refused(tmp_path, service, message):
     ("method", "message"),
     [
         ("{name: restrain}", "no reference was given"),
-        ("{name: ettrl}", "'ettrl' draws its own rollouts or chooses prompts, which service.group_size"),
+        ("{name: ettrl}", "'ettrl' draws its own rollouts, chooses prompts or reads gold"),
         ("{name: ttrl, votes: 8, train_on: 4}", "'ttrl' draws its own rollouts"),
-        ("{name: srt_easy}", "'srt_easy' draws its own rollouts or chooses prompts"),
+        ("{name: grpo_gold}", "'grpo_gold' draws its own rollouts, chooses prompts or reads gold"),
+        ("{name: srt_easy}", "'srt_easy' draws its own rollouts, chooses prompts"),
     ],
 )
 def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method, message):

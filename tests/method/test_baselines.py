@@ -85,23 +85,11 @@ def test_ettrls_residual_scales_each_advantage_by_how_sure_its_rollout_was(label
     assert ettrl(len(labels)).score(labels, facts).pair.net == pytest.approx(expected)
 
 
-@given(GROUPS, st.floats(0.1, 3))
-def test_ettrls_clip_bounds_each_advantage(labels, bound):
-    plain = grpo(rewards_for(first_majority(labels), labels))
-    expected = [max(-bound, min(bound, a)) for a in plain]
-    assert ettrl(len(labels), ear="clip", ear_bound=bound).score(labels).pair.net == pytest.approx(expected)
-
-
 def test_a_group_of_ettrl_worked_by_hand():
     """Rewards 1 1 1 0, mean .75, population std .433: A = .577 and −1.732. H = 1 1 1 3, mean 1.5: factors 4/3 and 0."""
     group, facts = [0, 0, 0, 1], PromptFacts(entropies=(1.0, 1.0, 1.0, 3.0))
     exact = {"std": "population", "eps": 0.0}
     assert ettrl(4, **exact).score(group, facts).pair.net == pytest.approx([0.7698] * 3 + [0], abs=1e-4)
-    assert ettrl(4, ear="clip", ear_bound=1.5, **exact).score(group).pair.net == pytest.approx(
-        [0.5774] * 3 + [-1.5], abs=1e-4
-    )
-    both = ettrl(4, ear="both", ear_bound=0.7, **exact).score(group, facts)
-    assert both.pair.net == pytest.approx([0.7, 0.7, 0.7, 0])
     assert ettrl(4, ear="none", **exact).score(group).pair.net == pytest.approx([0.5774] * 3 + [-1.7321], abs=1e-4)
 
 
@@ -142,8 +130,7 @@ def test_a_group_of_another_size_than_the_method_draws_is_refused():
         ({"name": "ettrl", "votes": 8}, "votes has no effect with etmr: true"),
         ({"name": "ettrl", "etmr": False}, "Set votes"),
         ({"name": "ettrl", "etmr": False, "votes": 8, "trees": 3}, "trees has no effect with etmr: false"),
-        ({"name": "ettrl", "ear": "residual", "ear_bound": 1.0}, "ear_bound has no effect with ear: residual"),
-        ({"name": "ettrl", "ear": "soft"}, "ear: Input should be 'residual', 'clip', 'both' or 'none'"),
+        ({"name": "ettrl", "ear": "soft"}, "ear: Input should be 'residual' or 'none'"),
         ({"name": "ettrl", "entropy_top_k": 21}, "entropy_top_k: Input should be less than or equal to 20"),
         ({"name": "ettrl", "trees": 2.5}, "trees: Input should be a valid integer"),
         ({"name": "srt_easy", "easy_share": 0}, "easy_share: Input should be greater than 0"),

@@ -59,7 +59,7 @@ def test_both_standard_deviations_equal_the_naive_loop(classes, std):
 # What a registered method needs besides its name, and choices of its own that change the pair after the votes.
 VARIANTS = {
     "restrain": ({}, {"prompt_weight": "online"}, {"prompt_weight": 0.25, "kappa": 20}, {"kappa": 0}),
-    "ettrl": tuple({"trees": 1, "forks": 1, "branches": 7, "ear": ear} for ear in ("residual", "clip", "both", "none")),
+    "ettrl": tuple({"trees": 1, "forks": 1, "branches": 7, "ear": ear} for ear in ("residual", "none")),
 }
 
 

@@ -1,6 +1,5 @@
 """ETTRL: TTRL on the leaves of trees that fork at high entropy (ETMR), with advantages reshaped by entropy (EAR)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -11,18 +10,8 @@ from restrain_openrlhf.errors import GroupError
 from restrain_openrlhf.method.composition import Majority, Method, Transform
 from restrain_openrlhf.method.methods.ttrl import MajoritySettings
 from restrain_openrlhf.method.rollout_plans import EntropyTrees
-from restrain_openrlhf.method.settings import Number, register
+from restrain_openrlhf.method.settings import register
 from restrain_openrlhf.method.types import GroupScore, PromptFacts
-
-
-@dataclass(frozen=True)
-class ClipAdvantages(Transform):
-    """clip(A, −bound, bound), one of ETTRL's two ways to reshape advantages."""
-
-    bound: float
-
-    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
-        return replace(score, pair=score.pair.clipped(self.bound))
 
 
 @dataclass(frozen=True)
@@ -53,12 +42,6 @@ class ResidualEntropy(Transform):
         return replace(score, pair=score.pair.times(factors))
 
 
-RESHAPINGS: dict[str, Callable[[float], tuple[Transform, ...]]] = {
-    "residual": lambda bound: (ResidualEntropy(),),
-    "clip": lambda bound: (ClipAdvantages(bound),),
-    "both": lambda bound: (ResidualEntropy(), ClipAdvantages(bound)),
-    "none": lambda bound: (),
-}
 TREE_KEYS = {"trees", "forks", "branches"}
 
 
@@ -77,15 +60,14 @@ class Ettrl(MajoritySettings):
     """Branches per fork."""
     entropy_top_k: StrictInt = Field(default=20, ge=2, le=20)
     """How many of the most likely tokens a token's entropy is computed from; vLLM gives at most 20."""
-    ear: Literal["residual", "clip", "both", "none"] = "residual"
+    ear: Literal["residual", "none"] = "residual"
     """How advantages are reshaped by entropy."""
-    ear_bound: Number = Field(default=2.0, gt=0, allow_inf_nan=False)
-    """Limit of the clipped advantages, with ear: clip or both."""
 
     def build(self) -> Method:
         trees = EntropyTrees(self.trees, self.forks, self.branches, self.entropy_top_k)
         rollouts = trees if self.etmr else self.independent(self.entropy_top_k)
-        return self.compose(Majority(self.ties), *RESHAPINGS[self.ear](self.ear_bound), rollouts=rollouts)
+        reshaping = (ResidualEntropy(),) if self.ear == "residual" else ()
+        return self.compose(Majority(self.ties), *reshaping, rollouts=rollouts)
 
     @model_validator(mode="after")
     def _every_key_has_an_effect(self) -> Self:
@@ -95,6 +77,4 @@ class Ettrl(MajoritySettings):
             raise ValueError(f"{min(idle)} has no effect with etmr: {str(self.etmr).lower()}. Leave one of them out")
         if not self.etmr and self.votes is None:
             raise ValueError("etmr: false draws rollouts one by one, and needs their number. Set votes")
-        if "ear_bound" in given and self.ear not in ("clip", "both"):
-            raise ValueError(f"ear_bound has no effect with ear: {self.ear}. Leave it out, or set ear to clip or both")
         return self

@@ -26,8 +26,6 @@ from restrain_openrlhf.scoring.service.telemetry import Metrics, log
 from restrain_openrlhf.scoring.wire import RewardReply, RewardRequest
 
 Reply = RewardReply | RestrainError
-# What the rollouts of one group have in common: the prompt, and gold where the method reads it.
-Key = tuple[str, str | None]
 LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.PENALIZED)
 NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
 
@@ -98,7 +96,7 @@ class Slot:
 class Group:
     """Up to n rollouts of one prompt. `size` is how many of the slots are scored, and None while the group gathers."""
 
-    key: Key
+    prompt: str
     opened: float
     slots: list[Slot] = field(default_factory=list)
     size: int | None = None
@@ -112,24 +110,24 @@ class GroupCollector:
     n: int
     timing: Timing
     score: Callable[[Group], object]
-    groups: dict[Key, list[Group]] = field(default_factory=dict)
+    groups: dict[str, list[Group]] = field(default_factory=dict)
 
-    def arrive(self, key: Key, text: str, response: Response, now: float) -> Slot:
+    def arrive(self, prompt: str, text: str, response: Response, now: float) -> Slot:
         """The slot of a request.
 
         A retry carries the same text as its first try, and so may a second rollout. The connection of the first try
         tells them apart, because a client closes it before it tries again. So a request takes a vacant slot with its
         text if there is one, and otherwise a slot of its own.
         """
-        self.sweep(key, now)
-        vacant = [slot for group in self.groups.get(key, ()) for slot in group.slots if slot.vacant]
+        self.sweep(prompt, now)
+        vacant = [slot for group in self.groups.get(prompt, ()) for slot in group.slots if slot.vacant]
         for slot in (slot for wanted in (text, None) for slot in vacant if slot.text == wanted):
             slot.kind = "late" if slot.text is None else "retry"
             slot.vacant, slot.text = False, text
             return slot
-        groups = self.groups.setdefault(key, [])
+        groups = self.groups.setdefault(prompt, [])
         if not groups or groups[-1].size is not None:
-            groups.append(Group(key, now))
+            groups.append(Group(prompt, now))
         slot = Slot(groups[-1], text, response, vacant=False)
         slot.group.slots.append(slot)
         if len(slot.group.slots) == self.n:
@@ -160,16 +158,16 @@ class GroupCollector:
             slot.until = now + (self.timing.keep if slot.text is None else self.timing.retake)
             slot.give(replies[index] if index < len(replies) else late)
 
-    def sweep(self, key: Key, now: float) -> None:
+    def sweep(self, prompt: str, now: float) -> None:
         """Apply what time has changed for a prompt: give up slots without a client, and score overdue groups."""
-        groups = self.groups.pop(key, [])
+        groups = self.groups.pop(prompt, [])
         for group in groups:
             if group.size is None or all(slot.reply.done() for slot in group.slots):
                 group.slots = [slot for slot in group.slots if not slot.vacant or slot.until >= now]
             if group.size is None and group.slots and now - group.opened >= self.timing.deadline:
                 self._close(group)
         if left := [group for group in groups if group.slots]:
-            self.groups[key] = left
+            self.groups[prompt] = left
 
 
 @dataclass
@@ -208,20 +206,19 @@ class GetReward:
         return reply
 
     async def _begin(self, body: RewardRequest) -> Slot:
-        (query,), (prompt,), gold = body.query, body.prompts, body.gold
-        if gold is not None and not self.scorer.method.reads_gold:
+        (query,), (prompt,), (label,) = body.query, body.prompts, body.labels
+        if label not in ("", None):
             # OpenRLHF's client does not log a refusal, so the service does, once.
             if not self.has_warned:
                 log("labels", logging.WARNING, detail=LABELS_REFUSED)
             self.has_warned = True
             raise RefusedError(409, LABELS_REFUSED)
-        self.scorer.check(prompt, gold)
+        self.scorer.check(prompt)
         row = self.scorer.row_of(prompt)
         response = await asyncio.to_thread(read_response, query, prompt, self.ends, self.scorer.kind, row)
         if self.stopping is not None:
             raise self.stopping
-        key = (prompt, gold if self.scorer.method.reads_gold else None)
-        slot = self.collector.arrive(key, hashlib.sha256(query.encode()).hexdigest(), response, time.monotonic())
+        slot = self.collector.arrive(prompt, hashlib.sha256(query.encode()).hexdigest(), response, time.monotonic())
         self.metrics.slots.labels(slot.kind).inc()
         return slot
 
@@ -242,11 +239,11 @@ class GetReward:
         return slot.reply.result()
 
     async def _score(self, group: Group) -> None:
-        (prompt, gold), responses = group.key, [slot.response for slot in group.slots if slot.response is not None]
+        responses = [slot.response for slot in group.slots if slot.response is not None]
         answers = [None if response.truncated else response.answer for response in responses]
         outcome = "full" if len(answers) == self.block.group_size else "partial"
         try:
-            work = partial(self.scorer.score, prompt, answers, gold)
+            work = partial(self.scorer.score, group.prompt, answers)
             scored = await self.metrics.scored(work, sum(response.truncated for response in responses), outcome)
             replies = [self._reply(scored, index) for index in range(len(answers))]
             self.collector.finish(group, replies, NEUTRAL, time.monotonic())

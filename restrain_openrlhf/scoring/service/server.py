@@ -177,8 +177,8 @@ class DrainingServer(uvicorn.Server):
         """uvicorn's hook, called ten times a second. Returns whether to end."""
         now, timing = time.monotonic(), self.service.config.service.timing
         collector = self.service.get_reward.collector
-        for key in tuple(collector.groups) if counter % 5 == 0 else ():
-            collector.sweep(key, now)
+        for prompt in tuple(collector.groups) if counter % 5 == 0 else ():
+            collector.sweep(prompt, now)
         if self.service.draining and self.drain_since == math.inf:
             log("draining")
             self.drain_since = now + timing.drain_notice

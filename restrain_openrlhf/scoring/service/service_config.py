@@ -101,10 +101,10 @@ def load_service_config(path: Path) -> ServiceConfig:
             f"{path}: service: give both group_size and end_of_text (the texts that end a finished response, such as "
             "<|im_end|>; [] if truncation cannot be seen), or neither."
         )
-    if block.group_size is not None and not (method.rollouts is None and method.selection is None):
-        what = f"The method {method.name!r} draws its own rollouts or chooses prompts, which service.group_size "
+    if block.group_size is not None and (method.rollouts or method.selection or method.reads_gold):
         raise ConfigError(
-            f"{what}does not support. Leave service.group_size out, and train with the agent "
+            f"The method {method.name!r} draws its own rollouts, chooses prompts or reads gold, which "
+            "service.group_size does not support. Leave service.group_size out, and train with the agent "
             "(docs/journeys/integration.md)."
         )
     return config

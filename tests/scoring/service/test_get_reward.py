@@ -45,15 +45,6 @@ def test_a_label_is_refused_where_nothing_says_what_it_is(services, prompt):
     assert "data.label_key" in said["detail"]
 
 
-def test_a_gold_method_gathers_its_labelled_rows_and_refuses_others(services):
-    service = services.start(method={"name": "grpo_gold"})
-    replies = ask(service.reward_url, rollouts("p", (4, 4, 4, 3), label=3))
-    assert [pair[0] > 0 for pair in pairs(replies)] == [False, False, False, True]
-    (refused,) = ask(service.reward_url, [rollout("p", 3)])
-    assert refused.status_code == 409
-    assert "learns from gold answers" in refused.json()["detail"]
-
-
 def test_without_group_size_it_says_what_to_do(standing):
     (reply,) = ask(standing(gathers=False).reward_url, [rollout("p", 3)])
     assert reply.status_code == 404

@@ -26,7 +26,7 @@ class World:
         self.collector = GroupCollector(N, TIMING, self.to_score.append)
 
     def arrive(self, text: str, key: str = "p") -> Slot:
-        return self.collector.arrive((key, None), text, Response(text, False), self.now)
+        return self.collector.arrive(key, text, Response(text, False), self.now)
 
     def leave(self, slot: Slot) -> None:
         self.collector.leave(slot, self.now)
@@ -129,7 +129,7 @@ def test_whatever_happens_every_rollout_is_answered_once_in_a_group_of_its_promp
 
     def arrive(key: str, text: str) -> None:
         slot = world.arrive(text, key)
-        assert slot.group.key[0] == key
+        assert slot.group.prompt == key
         waiting.append((slot, key, text))
 
     def read_all() -> None:
