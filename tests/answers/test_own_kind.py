@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, GroupAnswers, parse_kind, register
+from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, parse_kind, register
 from restrain_openrlhf.errors import ConfigError, DataError
 from tests.conftest import ROOT
 from tests.docs.printed import fenced
@@ -61,15 +61,6 @@ def test_a_row_has_the_problem_and_the_columns_that_the_kind_reads_and_no_gold()
     assert Signed().row("asked", row) == {"problem": "asked", "sign": "-"}
     assert Signed().row("asked", {"row": {"sign": "+", "answer": "secret"}}) == {"problem": "asked", "sign": "+"}
     assert MATHEMATICS.row("asked", row) == {"problem": "asked"}
-
-
-def test_what_is_right_and_who_votes_without_more_words():
-    kind = Signed()
-    assert [kind.is_right(answer, gold, {}) for answer, gold in (("-A", "-a"), (None, "a"), ("-A", "a"))] == [1, 0, 0]
-    assert kind.voted_answer("so A", False, {"sign": "-"}) == "-A"
-    assert kind.voted_answer("so A", True, {"sign": "-"}) is None
-    group = GroupAnswers.of(kind, ["b", "A", "a", None], {})
-    assert (group.majority, group.ranked(), group.representatives()) == ("A", [("A", 2), ("b", 1)], ["b", "A"])
 
 
 @pytest.mark.usefixtures("signed")

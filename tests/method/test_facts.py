@@ -78,13 +78,6 @@ def test_soft_labels_are_against_consensus_where_it_is_very_low(std, net):
     assert found == pytest.approx(net, abs=6e-5)
 
 
-@pytest.mark.parametrize(("sigma", "first"), [(0.25, 2), (0.5, 4), (1.0, 14)])
-def test_a_majority_gains_from_a_size_on_that_depends_on_sigma(sigma, first):
-    scored = method(sigma=sigma, kappa=0, prompt_weight="none")
-    gains = [scored.score(majority_among_distinct(size)).pair.net[0] > 1e-12 for size in range(1, N)]
-    assert gains == [size >= first for size in range(1, N)]
-
-
 def mean_advantage(name, size):
     facts = PromptFacts(reference=ReferenceVote(size, N))
     return float(np.abs(method(name).score(majority_among_distinct(size), facts).pair.net).mean())

@@ -65,10 +65,6 @@ def test_low_consensus_gives_every_rollout_minus_delta_times_the_prompt_weight()
     assert score.rewards.tolist() == [0.0] * N
 
 
-def test_a_group_without_any_answer_is_penalised():
-    assert restrain().score([None] * N).pair.negative.tolist() == [-1.0] * N
-
-
 @pytest.mark.parametrize("count", range(1, 100))
 def test_a_group_that_stands_exactly_at_a_share_is_not_penalised(count):
     """Also where κ · n rounds above the count, as .07 · 100 does."""
@@ -81,19 +77,6 @@ def test_a_group_that_stands_exactly_at_a_share_is_not_penalised(count):
 @pytest.mark.parametrize(("kappa", "penalized"), [(0, False), (2, False), (3, True), (0.125, False), (0.13, True)])
 def test_kappa_is_a_count_or_a_share_and_zero_switches_the_penalty_off(kappa, penalized):
     assert restrain(kappa=kappa).score(group(2, *[1] * 14)).penalized is penalized
-
-
-def test_online_prompt_weight_follows_the_group_itself():
-    method = build(parse_settings({"name": "restrain", "prompt_weight": "online"}))
-    assert method.score(group(8, 8)).prompt_weight == pytest.approx(math.exp(-0.5))
-    assert not method.needs_reference
-
-
-def test_u_x_scales_a_penalised_group_and_its_kl_too():
-    method = build(parse_settings({"name": "restrain", "delta": 2.0}))
-    score = method.score([0, 1, 2, 3], PromptFacts(reference=ReferenceVote(8, N)))
-    assert score.pair.negative == pytest.approx([-2.0 * math.exp(-0.5)] * 4)
-    assert score.kl_weight == pytest.approx(math.exp(-0.5))
 
 
 def test_kl_weight_can_be_left_alone():

@@ -137,9 +137,3 @@ def test_gold_never_changes_a_label_free_advantage(name, classes, first, second)
     ]
     assert scores[0].positive.tobytes() == scores[1].positive.tobytes()
     assert scores[0].negative.tobytes() == scores[1].negative.tobytes()
-
-
-@given(st.integers(1, 64), st.sampled_from(LABEL_FREE))
-def test_a_unanimous_group_has_no_advantage(n, name):
-    score = build(parse_settings({"name": name} | ({"kappa": 0} if name == "restrain" else {}))).score([0] * n, FACTS)
-    assert not score.pair.net.any()

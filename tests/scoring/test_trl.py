@@ -1,6 +1,8 @@
 """The votes in TRL's own GRPOTrainer: advantages as scored reach its loss, and what would change them is refused."""
 
 import math
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +17,7 @@ from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 from restrain_openrlhf.errors import ConfigError, GroupError
 from restrain_openrlhf.scoring.library import scorer_of
-from restrain_openrlhf.scoring.trl import VoteReward, VotesGRPOTrainer
+from restrain_openrlhf.scoring.trl import VotesGRPOTrainer, refuse_other_training
 
 N = 4
 NO_PENALTY = {"name": "restrain", "prompt_weight": "online", "kappa": 0}
@@ -43,8 +45,13 @@ def args(tmp_path):
     return make
 
 
+def rewards_of(args, answers="math"):
+    """The trainer's reward function, without a model."""
+    return partial(VotesGRPOTrainer.restrain, SimpleNamespace(args=args, scorer=scorer_of(NO_PENALTY, answers)))
+
+
 def test_rewards_are_the_net_advantages_of_whole_groups(args):
-    reward = VoteReward.of(args(), scorer_of(NO_PENALTY))
+    reward = rewards_of(args())
     completions = [r"\boxed{7}"] * 3 + [r"\boxed{8}"] + ["38"] * 4
     logged = {}
     found = reward(["p"] * 4 + ["q"] * 4, completions, [[1]] * 8, log_metric=logged.__setitem__)
@@ -66,19 +73,19 @@ def test_columns_of_gold_reach_no_vote(args):
             return super().extract(response, row)
 
     gold = {"aliases": [["York"]] * N, "solution": ["York"] * N, "label": ["York"] * N}
-    VoteReward.of(args(), scorer_of(NO_PENALTY, Witness()))(["p"] * N, ["York"] * N, [[1]] * N, **gold)
+    rewards_of(args(), Witness())(["p"] * N, ["York"] * N, [[1]] * N, **gold)
     assert seen
     assert "York" not in str(seen)
 
 
 def test_a_response_of_the_longest_length_is_truncated(args):
-    reward = VoteReward.of(args(), scorer_of(NO_PENALTY))
+    reward = rewards_of(args())
     found = reward(["p"] * 4, ["38"] * 4, [[1]] * 3 + [[1] * 10])
     assert found[3] < 0 < found[0]
 
 
 def test_conversations_are_read_by_their_last_message(args):
-    reward = VoteReward.of(args(), scorer_of(NO_PENALTY))
+    reward = rewards_of(args())
     prompts = [[{"role": "user", "content": "p"}]] * 4
     answers = [[{"role": "assistant", "content": text}] for text in (r"\boxed{7}", r"\boxed{7}", "7", r"\boxed{8}")]
     assert reward(prompts, answers, [[1]] * 4) == pytest.approx(
@@ -89,7 +96,7 @@ def test_conversations_are_read_by_their_last_message(args):
 @pytest.mark.parametrize("prompts", [["p"] * 3, ["p", "p", "q", "q"], ["p"] * 4 + ["q"] * 2])
 def test_a_group_that_is_not_whole_is_an_error(args, prompts):
     with pytest.raises(GroupError, match="are not the 4 generations of one prompt"):
-        VoteReward.of(args(), scorer_of(NO_PENALTY))(prompts, ["38"] * len(prompts), [[1]] * len(prompts))
+        rewards_of(args())(prompts, ["38"] * len(prompts), [[1]] * len(prompts))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +110,7 @@ def test_a_group_that_is_not_whole_is_an_error(args, prompts):
 )
 def test_what_trl_cannot_serve_is_refused_before_training(args, method, changed, message):
     with pytest.raises(ConfigError, match=message):
-        VoteReward.of(args(**changed), scorer_of(method))
+        refuse_other_training(args(**changed), scorer_of(method).method)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -123,7 +130,7 @@ def test_a_penalised_group_moves_the_policy_where_its_penalty_is_kept(args, keep
     trainer = VotesGRPOTrainer(model, method={**own, "delta": 1.0}, **whole)
     monkeypatch.setattr("restrain_openrlhf.scoring.trl._text", lambda text: str(id(text)))
     if not keeps:
-        trainer = GRPOTrainer(model, reward_funcs=trainer.votes, **whole)
+        trainer = GRPOTrainer(model, reward_funcs=trainer.restrain, **whole)
     trainer.train()
     moved = max(float((value - before[name]).abs().max()) for name, value in model.state_dict().items())
     assert set(trainer.state.log_history[-1]) >= {"train_loss"}

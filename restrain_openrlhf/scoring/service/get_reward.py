@@ -20,9 +20,8 @@ from restrain_openrlhf.answers import AnswerKind, Row
 from restrain_openrlhf.errors import DataError, RestrainError
 from restrain_openrlhf.method import GroupScore
 from restrain_openrlhf.scoring import GroupScorer, wire
-from restrain_openrlhf.scoring.service.requests import RefusedError, read_body, refused
+from restrain_openrlhf.scoring.service.requests import Metrics, RefusedError, log, read_body, refused
 from restrain_openrlhf.scoring.service.service_config import ServiceBlock, Timing
-from restrain_openrlhf.scoring.service.telemetry import Metrics, log
 from restrain_openrlhf.scoring.wire import RewardReply, RewardRequest
 
 Reply = RewardReply | RestrainError

@@ -32,9 +32,16 @@ from restrain_openrlhf.reference.checks import SAMPLING, NeededReference, refuse
 from restrain_openrlhf.reference.prompt_rows import PromptRows
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group, wire
 from restrain_openrlhf.scoring.service.get_reward import GetReward
-from restrain_openrlhf.scoring.service.requests import RefusedError, given_token, read_body, refused
+from restrain_openrlhf.scoring.service.requests import (
+    JsonLines,
+    Metrics,
+    RefusedError,
+    given_token,
+    log,
+    read_body,
+    refused,
+)
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
-from restrain_openrlhf.scoring.service.telemetry import JsonLines, Metrics, log
 
 # All rollouts of a step connect at the same time. The kernel caps this number at net.core.somaxconn.
 BACKLOG = 8192

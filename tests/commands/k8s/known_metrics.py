@@ -55,7 +55,7 @@ def of_the_policy() -> set[str]:
 
 def service() -> set[str]:
     """As exported."""
-    from restrain_openrlhf.scoring.service.telemetry import Metrics
+    from restrain_openrlhf.scoring.service.requests import Metrics
 
     exported = set()
     for family in Metrics().registry.collect():

@@ -64,12 +64,6 @@ class Replica:
             time.sleep(0.02)
         raise AssertionError(f"the service is not ready: {self.log.read_text()}")
 
-    def wait_until_told(self, event: str, seconds: float = 60) -> None:
-        until = time.monotonic() + seconds
-        while event not in [each["event"] for each in self.events()]:
-            assert time.monotonic() < until, self.log.read_text()
-            time.sleep(0.02)
-
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
