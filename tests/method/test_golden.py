@@ -79,6 +79,12 @@ def test_kappa_is_a_count_or_a_share_and_zero_switches_the_penalty_off(kappa, pe
     assert restrain(kappa=kappa).score(group(2, *[1] * 14)).penalized is penalized
 
 
+def test_online_prompt_weight_follows_the_group_itself():
+    method = build(parse_settings({"name": "restrain", "prompt_weight": "online"}))
+    assert method.score(group(8, 8)).prompt_weight == pytest.approx(math.exp(-0.5))
+    assert not method.needs_reference
+
+
 def test_kl_weight_can_be_left_alone():
     score = restrain(prompt_weight=0.5, scale_kl=False).score(group(12, 4))
     assert (score.prompt_weight, score.kl_weight) == (0.5, 1.0)

@@ -63,10 +63,6 @@ def test_a_leafs_entropy_is_that_of_all_its_tokens_the_shared_ones_too():
     assert all(len(leaf.entropies) == len(leaf.tokens) for leaf in leaves)
 
 
-def test_ties_go_to_the_earlier_position():
-    assert trees().fork_positions(chain_of((1, 2, 3), "stop", (0.5, 0.5, 0.5))) == [0, 1]
-
-
 def test_a_branch_is_truncated_when_its_continuation_is():
     start = chain_of((1, 2), None, (0.1, 0.2))
     assert start.then(Chain((), "length", ())).is_truncated

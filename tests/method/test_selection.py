@@ -13,10 +13,6 @@ def test_the_top_third_is_kept_in_the_order_of_the_prompts():
     assert Easiest(1 / 3)([0.1, 0.9, 0.5, 0.9, 0.2, 0.7]) == [1, 3]
 
 
-def test_equal_shares_go_to_the_earlier_prompt():
-    assert Easiest(0.5)([0.5, 0.5, 0.5, 0.5]) == [0, 1]
-
-
 def test_a_cutoff_keeps_what_stands_exactly_at_it():
     assert AtLeast(0.75)([0.75, 0.7499, 1.0]) == [0, 2]
 

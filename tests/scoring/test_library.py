@@ -46,12 +46,6 @@ def test_records_are_plain_rows_in_the_order_of_the_rollouts():
     ]
 
 
-def test_rollouts_that_only_vote_have_no_advantage():
-    rows = score(TWELVE[8:], method={"name": "ttrl", "votes": 8, "train_on": 2}).to_records()
-    assert [row["advantage"] is None for row in rows] == [False] * 2 + [True] * 6
-    assert [row["votes"] for row in rows] == [4] * 8
-
-
 def test_truncated_responses_options_and_gold():
     (group,) = score(TWELVE, truncated=[False] * 15 + [True])
     assert group.answers[-2:] == ("3+5", None)
