@@ -1,16 +1,15 @@
 """ETTRL: TTRL on the leaves of trees that fork at high entropy (ETMR), with advantages reshaped by entropy (EAR)."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import Field, StrictBool, StrictInt, model_validator
+from pydantic import Field, StrictInt
 
 from restrain_openrlhf.errors import GroupError
-from restrain_openrlhf.method.composition import Majority, Method, Transform
-from restrain_openrlhf.method.methods.ttrl import MajoritySettings
+from restrain_openrlhf.method.composition import Majority, Method, Ties, Transform
 from restrain_openrlhf.method.rollout_plans import EntropyTrees
-from restrain_openrlhf.method.settings import register
+from restrain_openrlhf.method.settings import OneLabelSettings, register
 from restrain_openrlhf.method.types import GroupScore, PromptFacts
 
 
@@ -42,16 +41,13 @@ class ResidualEntropy(Transform):
         return replace(score, pair=score.pair.times(factors))
 
 
-TREE_KEYS = {"trees", "forks", "branches"}
-
-
 @register
-class Ettrl(MajoritySettings):
-    """Trees that fork where the token entropy is highest; with `etmr: false`, `votes` independent rollouts."""
+class Ettrl(OneLabelSettings):
+    """The majority of the leaves of trees, which fork where the token entropy is highest, is the pseudo-label."""
 
     name: Literal["ettrl"] = "ettrl"
-    etmr: StrictBool = True
-    """Draw trees; false: draw `votes` independent rollouts."""
+    ties: Ties = "first"
+    """Among tied labels the first to appear wins (first), or they share the weight (split)."""
     trees: StrictInt = Field(default=12, ge=1)
     """Trees per prompt."""
     forks: StrictInt = Field(default=2, ge=1)
@@ -65,16 +61,5 @@ class Ettrl(MajoritySettings):
 
     def build(self) -> Method:
         trees = EntropyTrees(self.trees, self.forks, self.branches, self.entropy_top_k)
-        rollouts = trees if self.etmr else self.independent(self.entropy_top_k)
         reshaping = (ResidualEntropy(),) if self.ear == "residual" else ()
-        return self.compose(Majority(self.ties), *reshaping, rollouts=rollouts)
-
-    @model_validator(mode="after")
-    def _every_key_has_an_effect(self) -> Self:
-        given = self.changed()
-        idle = TREE_KEYS & given if not self.etmr else {"votes", "train_on"} & given
-        if idle:
-            raise ValueError(f"{min(idle)} has no effect with etmr: {str(self.etmr).lower()}. Leave one of them out")
-        if not self.etmr and self.votes is None:
-            raise ValueError("etmr: false draws rollouts one by one, and needs their number. Set votes")
-        return self
+        return self.compose(Majority(self.ties), *reshaping, rollouts=trees)

@@ -1,4 +1,4 @@
-"""TTRL: the majority of the group is the pseudo-label; SRT's easy set and ETTRL build on its settings."""
+"""TTRL: the majority of the group is the pseudo-label; SRT's easy set builds on its settings."""
 
 from typing import Literal, Self
 
@@ -23,9 +23,9 @@ class MajoritySettings(OneLabelSettings):
     train_on: StrictInt | None = Field(default=None, ge=2)
     """Rollouts that are trained on: the first of those that vote; null: all."""
 
-    def independent(self, top_k: int | None = None) -> Independent | None:
+    def independent(self) -> Independent | None:
         """The plan of independent rollouts; None if `votes` is not set, so that the host's flags decide."""
-        return None if self.votes is None else Independent(self.votes, self.train_on or self.votes, top_k)
+        return None if self.votes is None else Independent(self.votes, self.train_on or self.votes)
 
     @model_validator(mode="after")
     def _trains_on_voters(self) -> Self:
