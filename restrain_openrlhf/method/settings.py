@@ -16,7 +16,6 @@ from pydantic import (
     field_validator,
 )
 
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method.composition import (
     LabelWeighting,
     Method,
@@ -119,21 +118,9 @@ parse_settings = METHODS.parse
 setting_names = METHODS.setting_names
 
 
-def build(settings: CommonSettings) -> Method:
-    """The method with these settings, built once in a process.
-
-    Raises ConfigError for anything but settings.
-    """
-    if not isinstance(settings, CommonSettings):
-        raise ConfigError(
-            f"build takes a method's settings, but {settings!r} is of type {type(settings).__name__}. Write "
-            "build(parse_settings({'name': 'restrain'}))."
-        )
-    return _built(settings)
-
-
 @cache
-def _built(settings: CommonSettings) -> Method:
+def build(settings: CommonSettings) -> Method:
+    """The method with these settings, built once in a process."""
     return settings.build()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
 from restrain_openrlhf.answers.votes import MissingSoFar
-from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method import GroupScore, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
@@ -100,9 +100,6 @@ def scorer_of(
 ) -> GroupScorer:
     """The scorer of these settings. Raises ConfigError for a wrong one, ReferencePassError for a missing reference."""
     kind = answers if isinstance(answers, AnswerKind) else parse_kind(_block(answers))
-    if not isinstance(reference, str | Path | Reference | None):
-        given = f"reference is {reference!r:.60}, of type {type(reference).__name__}"
-        raise ConfigError(f"{given}. Give the file of an offline pass, or what load_reference reads from it.")
     found = load_reference(Path(reference)) if isinstance(reference, str | Path) else reference
     return GroupScorer(build(parse_settings(_block(method))), found, kind)
 

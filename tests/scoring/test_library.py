@@ -9,7 +9,6 @@ import torch
 
 from restrain_openrlhf import score
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError, RestrainError
-from restrain_openrlhf.method import build
 
 # Shares 12/16 and 4/16 in the paper's golden row: w .731 and .269, A .267 and -.800 with the population's deviation.
 TWELVE = [r"\boxed{7}"] * 12 + [r"so \boxed{3+5}"] * 4
@@ -99,7 +98,6 @@ def test_other_types_and_shapes_get_a_message(given, named):
         ({"method": {"name": "ttrl", "votes": 64}}, GroupError, "votes on 64"),
         ({"answers": "maths"}, ConfigError, "Did you mean 'math'"),
         ({"reference": "/no/such/ref.jsonl"}, RestrainError, "/no/such/ref.jsonl"),
-        ({"reference": 5}, ConfigError, "reference is 5, of type int. Give the file of an offline pass"),
         ({"truncated": np.array(True)}, DataError, "of type ndarray. Give the true or false values of one prompt"),
         ({"truncated": np.array([1] * 16)}, DataError, "truncated is"),
         ({"truncated": [True]}, DataError, "truncated and responses have different shapes"),
@@ -110,9 +108,3 @@ def test_other_types_and_shapes_get_a_message(given, named):
 def test_other_words_get_a_message(words, error, message):
     with pytest.raises(error, match=message):
         score(TWELVE, **words)
-
-
-@pytest.mark.parametrize("wrong", [{"name": "restrain"}, "restrain", None])
-def test_build_takes_settings_alone(wrong):
-    with pytest.raises(ConfigError, match=r"build takes a method's settings.*Write build\(parse_settings\("):
-        build(wrong)
