@@ -1,4 +1,7 @@
-"""Finds the final answer of a response: its last box, else an announced answer, formula, choice or number."""
+"""Finds the final answer of a response: what it says after its thoughts, and of that the last box or announced answer.
+
+Without either the answer is a last formula, choice or number.
+"""
 
 import re
 from dataclasses import dataclass
@@ -6,10 +9,9 @@ from dataclasses import dataclass
 from restrain_openrlhf.answers import words
 from restrain_openrlhf.answers.numerals import SCALES, in_ascii
 from restrain_openrlhf.answers.plain_text import is_statement, prose_of
-from restrain_openrlhf.answers.thought import said
 
 # Stored with every reference file; raise it when extraction or keys change.
-EXTRACTOR_VERSION = "6"
+EXTRACTOR_VERSION = "7"
 
 _PHRASE = re.compile(
     rf"(?:final\s+answer\s*(?:is|:)|answer\s*(?:is|:|=)|answer(?=\s*(?:\$|\\\[|\\\())|####|(?P<other>{words.ANNOUNCED}))\s*:?",
@@ -52,6 +54,39 @@ TAIL = 1500
 WINDOW = 20_000
 SHORT = 60
 MAX_ANSWER = 2000
+
+# Qwen3 writes <think>…</think>, Seed-OSS <seed:think>, Magistral [THINK]. The templates of DeepSeek-R1's distillations
+# put the beginning into the prompt. gpt-oss has channels; without special tokens they are decoded as
+# `analysisWe add.assistantfinalThe answer is 4.`
+_TAG = r"(?:(?:seed:)?think(?:ing)?|thought)>"
+_BEGINNING = rf"<{_TAG}|\[THINK\]|<\|channel\|>(?:analysis|commentary)|\Aanalysis(?=[A-Z])"
+_END = rf"</{_TAG}|\[/THINK\]|<\|channel\|>final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>|assistantfinal"
+# A mark in a block of code, in inline code or in a string is only spoken of. An opening fence ends an unclosed block.
+_QUOTED = (
+    r"^```[^`\n]*\n(?:(?!.*```).*\n)*?```[ \t]*(?=$|<)"
+    r"|(?<!`)`[^`\n]+`(?!`)|\"[^\"\n]*\"|(?<!\w)[bfru]{0,2}'[^'\n]*'(?!\w)"
+)
+_THOUGHT = re.compile(rf"(?P<beginning>{_BEGINNING})|(?P<end>{_END})|{_QUOTED}", re.MULTILINE)
+# One of these is in every text with a mark, and is found sooner.
+_HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|channel|>", "analysis", "assistantfinal")
+_AFTER_TEXT = re.compile(r"(?:(?:<\|[a-z_]+\|>|</s>|<｜end▁of▁sentence｜>|<end_of_turn>)\s*)+\Z")
+# The length of the end in which the template's marks are looked for.
+_END_LENGTH = 200
+
+
+def said(response: str) -> str | None:
+    """What follows the last end of a thought; None if a thought begins and never ends. Accepts any text.
+
+    If the prompt began the thought and the response was cut off, nothing in it tells the thought from an answer, but
+    such a response is truncated.
+    """
+    start: int | None = 0
+    for mark in _THOUGHT.finditer(response) if any(hint in response for hint in _HINTS) else ():
+        start = mark.end() if mark["end"] else None if mark["beginning"] else start
+    if start is None:
+        return None
+    text = response[start:]
+    return text[:-_END_LENGTH] + _AFTER_TEXT.sub("", text[-_END_LENGTH:])
 
 
 def extract(response: str) -> str | None:

@@ -1,17 +1,40 @@
-"""The canonical key of an answer: answers are equal if and only if their keys are (docs/concepts/answers.md)."""
+"""The canonical key of an answer: answers are equal if and only if their keys are (docs/concepts/answers.md).
+
+A key is that of the first of FORMS that applies; then follow the keys of lists, unions and matrices: items with or
+without names, joined inequalities, rows of cells.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from restrain_openrlhf.answers.clean import clean
 from restrain_openrlhf.answers.kind import number_classes
-from restrain_openrlhf.answers.lists import list_key, matrix_key, union_key, unordered
+from restrain_openrlhf.answers.parser import DECORATIONS, NotAnExpression, parse
 from restrain_openrlhf.answers.plain_text import is_plain, is_statement
-from restrain_openrlhf.answers.relations import KeyOf, assignment, relation_key
-from restrain_openrlhf.answers.residual import NoSecondsLeftError, residual_key
-from restrain_openrlhf.answers.structure import Bracketed, bracket_kind, bracketed, split_top_level, unwrap_braces
-from restrain_openrlhf.answers.value import value_key, values_of
+from restrain_openrlhf.answers.relations import (
+    MEMBERSHIP,
+    Assignment,
+    KeyOf,
+    are_disjoint_rays,
+    assignment,
+    relation_key,
+    sides_of,
+    top_level_signs,
+)
+from restrain_openrlhf.answers.structure import (
+    Bracketed,
+    alternatives,
+    bracket_kind,
+    bracketed,
+    split_top_level,
+    unwrap_braces,
+    with_commas,
+)
+from restrain_openrlhf.answers.value import real_number, value_key, values_of, variables
+
+KeysOf = Callable[[str], list[str]]
 
 MAX_LENGTH = 4000
 MAX_NESTING = 12
@@ -19,22 +42,23 @@ MAX_NESTING = 12
 _CASES = re.compile(r"\\begin\{cases\}(?P<rows>.*?)\\end\{cases\}", re.S)
 _LETTER = re.compile(r"\(?\s*([A-Z])\s*\)?")
 _BASE = re.compile(r"(\d+)\s*_\s*\{?(\d+)\}?")
+# Stems of names that only number the solutions: the x_ of x_1 and x_2.
+_NUMBERED = re.compile(r"\\?(?:x|y|z|lambda)_|\(.*_.*\)")
+_SINGLE = re.compile(rf"(?:\\(?:{'|'.join(DECORATIONS)})\s*\{{?\s*)?(?:\\[a-zA-Z]+|[a-zA-Z])'*\s*\}}?")
+MAX_BRACKETS = 3
+
+_ENVIRONMENT = re.compile(
+    r"\\begin\{(?P<name>[pbB]?matrix|smallmatrix|array)\}(?:\{[clr|\s]*\})?(?P<rows>.*?)\\end\{(?P=name)\}", re.S
+)
+# A row break may have a length: \\[4pt].
+_ROW_BREAK = re.compile(r"\\\\(?:\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\])?|\\cr(?![a-zA-Z])")
+_LINE = re.compile(r"\\hline(?![a-zA-Z])")
 
 
-def canonical_key(answer: str) -> str:
-    """The key of an answer as a model wrote it, the same in every process and run.
-
-    Once its group has used up latex2sympy2's seconds, an answer that needs it is compared as text in this group alone.
-    """
-    try:
-        return remembered_key(answer)
-    except NoSecondsLeftError:
-        return _text_key(clean(answer))
-
-
+# Cached, because steps visit prompts again and rollouts repeat answers.
 @lru_cache(maxsize=100_000)
-def remembered_key(answer: str) -> str:
-    """The key, kept for later groups. Raises NoSecondsLeftError where the answer needs latex2sympy2 too late."""
+def canonical_key(answer: str) -> str:
+    """The key of an answer as a model wrote it, the same in every process and run."""
     if len(answer) > MAX_LENGTH or is_statement(answer):
         return _text_key(answer)
     text = clean(answer)
@@ -55,9 +79,7 @@ def _key(text: str, depth: int) -> str:
         key = form(text, lambda part: _key(part, depth + 1))
         if key is not None:
             return key
-    # latex2sympy2 is asked only for a whole answer or one side of an equation, because deeper parts would take too
-    # long.
-    return (residual_key(text) if depth <= 1 else None) or _text_key(text)
+    return _text_key(text)
 
 
 def _choice(text: str, _key_of: KeyOf) -> str | None:
@@ -142,6 +164,170 @@ def _number_key(text: str, plus_minus: int) -> str | None:
     return value_key(found) if found else None
 
 
+def _text_key(text: str) -> str:
+    """The key as text. Words are compared without case, wrappers and repeated spaces; other text without spaces."""
+    bare = text.strip(" $().,`'\"")
+    if re.fullmatch(r"[A-Za-z][A-Za-z\s,.'-]*[!?]*", bare):
+        return "words " + " ".join(bare.rstrip("!?").casefold().split())
+    return "text " + "".join(bare.split())
+
+
+def union_key(text: str, key_of: KeyOf) -> str | None:
+    """The key of sets joined by ∪, or of inequalities joined by "or"."""
+    parts = alternatives(text)
+    if len(parts) == 1:
+        parts = split_top_level(text, (r"\cup",))
+        # In `A ∪ B = {1,2}` the union is only a label, but `x ∈ A ∪ B` is the union.
+        if len(parts) > 1 and top_level_signs(text) in (["="], [r"\in"]):
+            return None
+    return union(_with_names(parts, map(key_of, parts))) if len(parts) > 1 else None
+
+
+def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
+    """The key of items between commas, semicolons or conjunctions. `keys_of` gives two keys for an item with ±."""
+    separated = with_commas(text)
+    parts = [part.strip() for part in split_top_level(separated, (",", ";"))]
+    if len(parts) < 2 or not all(parts):  # noqa: PLR2004 - a list has two items
+        return None
+    named = [found for part in parts if (found := assignment(part))]
+    key = _named_key(named, key_of) if len(named) == len(parts) else None
+    if key:
+        return key
+    keys = [key for part in parts for key in keys_of(part)]
+    if len(named) < len(parts) == len(keys):
+        keys = _with_names(parts, keys)
+    # `x < 1, x > 2` can only mean "or", but with "and" it is a list.
+    return union(keys) if separated == text and are_disjoint_rays(keys) else unordered(keys)
+
+
+def _with_names(parts: Sequence[str], keys: Iterable[str]) -> list[str]:
+    """Each part's key, with the name that it is about if the parts are about several: x > 1, y > 2."""
+    about = [_name(part) for part in parts]
+    if len(set(about) - {None}) < 2:  # noqa: PLR2004 - several names
+        return list(keys)
+    return [key if name is None else f"{name}: {key}" for name, key in zip(about, keys, strict=True)]
+
+
+def _name(part: str) -> str | None:
+    """The only variable of an inequality, or the label of an equation or a membership; None for another text."""
+    if found := assignment(part):
+        return _bare(found.label)
+    signs = top_level_signs(part)
+    if not signs:
+        return None
+    sides = sides_of(part, signs)
+    names = _variables(sides[0]) if signs == [MEMBERSHIP] else set().union(*map(_variables, sides))
+    return names.pop() if len(names) == 1 else None
+
+
+def unordered(keys: Iterable[str]) -> str:
+    """The key of a set or a bare list."""
+    return "list " + ", ".join(sorted(keys))
+
+
+def union(keys: Iterable[str]) -> str:
+    """The key of a union."""
+    return "union " + " u ".join(sorted(keys))
+
+
+def _named_key(named: list[Assignment], key_of: KeyOf) -> str | None:
+    """The key of items with different names, or of a list of such: `p=5, q=2; p=7, q=2`; None for other names."""
+    width = len({_bare(item.label) for item in named})
+    if width == 1:
+        return None
+    rows = [named[start : start + width] for start in range(0, len(named), width)]
+    if any(len({_bare(item.label) for item in row}) != width for row in rows):
+        return None
+    keys = [_record_key(row, key_of) for row in rows]
+    return keys[0] if len(rows) == 1 and keys[0] else unordered(key for key in keys if key) if all(keys) else None
+
+
+def _record_key(row: Sequence[Assignment], key_of: KeyOf) -> str | None:
+    """The key of one value per name: a tuple if the names are letters, a list if values ascend, else a record."""
+    row = sorted(row, key=lambda item: _order(_bare(item.label)))
+    labels = [_bare(item.label) for item in row]
+    if _only_number(labels):
+        return None
+    keys = [key_of(item.value) for item in row]
+    if all(_SINGLE.fullmatch(item.label) for item in row) and not _refers(row):
+        return "tuple " + ", ".join(keys)
+    if _ascend([item.value for item in row]):
+        return unordered(keys)
+    return "record " + ", ".join(f"{label}={key}" for label, key in zip(labels, keys, strict=True))
+
+
+def _bare(label: str) -> str:
+    return re.sub(r"[\s{}]", "", label)
+
+
+def _order(label: str) -> tuple[bool, str]:
+    """Sort Latin letters before Greek ones, as in (r, θ)."""
+    return label.startswith("\\"), label
+
+
+def _only_number(labels: list[str]) -> bool:
+    """Whether the labels only number the solutions: x_1, x_2, or (x_1, y_1), (x_2, y_2)."""
+    stems = {re.sub(r"_\d+", "_", label) for label in labels}
+    return len(stems) == 1 and bool(_NUMBERED.fullmatch(stems.pop()))
+
+
+def _refers(row: Sequence[Assignment]) -> bool:
+    """Whether a value refers to another of the names, as in x = y, y = 2."""
+    labels = {item.label.removeprefix("\\") for item in row}
+    return any(labels & _variables(item.value) for item in row)
+
+
+def _variables(text: str) -> set[str]:
+    try:
+        return variables(parse(text))
+    except NotAnExpression:
+        return set()
+
+
+def _ascend(texts: list[str]) -> bool:
+    """Whether the values are real numbers in ascending order."""
+    numbers = [real_number(text) for text in texts]
+    return all(one is not None and other is not None and one <= other for one, other in pairwise(numbers))
+
+
+def matrix_key(text: str, key_of: KeyOf) -> str | None:
+    """The key of a matrix, with or without brackets around it; None for any other text."""
+    rows = _rows(text)
+    return "matrix " + ";".join("&".join(key_of(cell) for cell in row) for row in rows) if rows else None
+
+
+def _rows(text: str) -> list[list[str]] | None:
+    if "\\begin" not in text:
+        return _rows_in_brackets(text) if text.startswith("[") else None
+    found = _ENVIRONMENT.fullmatch(_without_brackets(text))
+    lines = _ROW_BREAK.split(_LINE.sub("", found["rows"])) if found else []
+    return [line.split("&") for line in lines if line.strip()]
+
+
+def _without_brackets(text: str) -> str:
+    """The text without brackets around it, of which at most MAX_BRACKETS are removed."""
+    for _ in range(MAX_BRACKETS):
+        around = bracketed(text)
+        if not around or around.opening + around.closing not in ("()", "[]"):
+            break
+        text = unwrap_braces(around.inside.strip())
+    return text
+
+
+def _rows_in_brackets(text: str) -> list[list[str]] | None:
+    """The rows of `[[1,2],[3,4]]`: two or more, all of one length."""
+    rows = [_items(row) for row in _items(text) or ()]
+    lengths = {len(row) for row in rows if row is not None}
+    return [row for row in rows if row] if len(rows) > 1 and None not in rows and len(lengths) == 1 else None
+
+
+def _items(text: str) -> list[str] | None:
+    found = bracketed(text.strip())
+    if not found or found.opening + found.closing != "[]":
+        return None
+    return [item.strip() for item in split_top_level(found.inside, (",",))]
+
+
 FORMS = (
     _choice,
     _based_number,
@@ -157,11 +343,3 @@ FORMS = (
     _plain,
     _number,
 )
-
-
-def _text_key(text: str) -> str:
-    """The key as text. Words are compared without case, wrappers and repeated spaces; other text without spaces."""
-    bare = text.strip(" $().,`'\"")
-    if re.fullmatch(r"[A-Za-z][A-Za-z\s,.'-]*[!?]*", bare):
-        return "words " + " ".join(bare.rstrip("!?").casefold().split())
-    return "text " + "".join(bare.split())

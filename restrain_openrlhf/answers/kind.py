@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import to_jsonable_python
 
-from restrain_openrlhf.answers.thought import said
+from restrain_openrlhf.answers.extract import said
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method.registry import Registry
 
@@ -91,7 +91,7 @@ class AnswerKind(BaseModel, ABC):
     def extract(self, response: str, row: Row) -> str | None:
         """The answer of a response; None if it has none. Accepts any text.
 
-        What it gets has neither thoughts nor marks of a chat template (`thought.said`).
+        What it gets has neither thoughts nor marks of a chat template (`extract.said`).
 
         Raises DataError if the row lacks a column that this kind needs, or has it in another form.
         """
@@ -191,9 +191,6 @@ class AnswerKind(BaseModel, ABC):
     def instruction_for(self, row: Row) -> str:
         """A sentence that asks a chat model for such an answer: `instruction`, unless the settings or row change it."""
         return self.instruction
-
-    def refuse_missing_packages(self) -> None:
-        """Raises GraderError if a package that reads or compares answers is missing. Called before a run starts."""
 
     def voted_answer(self, response: str, truncated: bool, row: Row) -> str | None:
         """The answer that a rollout votes for; None if its response has none or was cut off by the length limit.

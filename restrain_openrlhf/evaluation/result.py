@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row, parse_kind
-from restrain_openrlhf.answers.gold import GRADER_VERSION
 from restrain_openrlhf.answers.kind import differing
+from restrain_openrlhf.answers.kinds.mathematics import GRADER_VERSION
 from restrain_openrlhf.data.identity import Provenance
 from restrain_openrlhf.data.jsonl import each_row, read_rows, write_rows
 from restrain_openrlhf.data.outputs import write_whole

@@ -35,7 +35,6 @@ from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent, agent_colu
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan
 from restrain_openrlhf.reference.checks import NeededReference
-from restrain_openrlhf.scoring.scorer import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
 
@@ -124,7 +123,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         output, text = await self._draw_evaluated(await call.with_tokenizer())
         label, kind = LabelWithRow.of(call.label), self._settings.answers
         row = kind.row(call.prompt, {}) if label.row is None else label.row
-        grade = await scored_in_a_thread(partial(kind.grade, text, str(label.label), row))
+        grade = await asyncio.to_thread(kind.grade, text, str(label.label), row)
         return {**output, "label": label.label, "reward": float(grade.correct), "scores": float(grade.correct)}
 
     async def _draw_evaluated(self, call: Call) -> tuple[HostRollout, str]:

@@ -1,18 +1,36 @@
-"""A method as a composition: how rollouts are drawn, what each label weighs, and what follows for the advantages."""
+"""A method as a composition: what each label weighs, the advantage pair that follows, and what transforms make of it.
+
+A new weighting is one class here or beside its method, and one line in the method that offers it. The pair is computed
+in closed form: O(n + m), never an n × m matrix.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from restrain_openrlhf.errors import GroupError, ReferencePassError
-from restrain_openrlhf.method.advantages import Std, advantage_pair, expected_rewards, unbiased_std
 from restrain_openrlhf.method.rollout_plans import RolloutPlan
-from restrain_openrlhf.method.types import Classes, Facts, Floats, GroupScore, PromptFacts, Votes, count_votes
+from restrain_openrlhf.method.types import (
+    AdvantagePair,
+    Classes,
+    Facts,
+    Floats,
+    GroupScore,
+    PromptFacts,
+    Votes,
+    count_votes,
+)
 
 NO_FACTS = PromptFacts()
 # Takes the frozen model's majority share of every prompt, and returns the positions of the prompts to train on,
 # ascending.
 Selection = Callable[[Sequence[float]], list[int]]
+Ties = Literal["first", "split"]
+# Standard deviation of a 0/1 reward with c ones among n.
+Std = Callable[[Floats, int], Floats]
 
 
 class MethodPart:
@@ -36,6 +54,113 @@ class Transform(MethodPart, ABC):
 
     @abstractmethod
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore: ...
+
+
+@dataclass(frozen=True)
+class Uniform(LabelWeighting):
+    """w_j = 1 / m: every label has the same weight."""
+
+    def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
+        return np.full(len(votes.counts), 1.0 / max(len(votes.counts), 1))
+
+
+@dataclass(frozen=True)
+class Majority(LabelWeighting):
+    """All weight on the group's most common label, as in TTRL.
+
+    Of tied labels the first wins, or all share the weight.
+    """
+
+    ties: Ties = "first"
+
+    def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
+        tied = [label for label, count in enumerate(votes.counts) if count == votes.majority_count]
+        return _split_among(votes, tied if self.ties == "split" else tied[:1])
+
+
+@dataclass(frozen=True)
+class GoldLabel(LabelWeighting):
+    """All weight on the gold label: the supervised upper bound."""
+
+    reads = frozenset({"gold_class"})
+
+    def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
+        return _split_among(votes, _labels_of(votes, facts.gold_class))
+
+
+@dataclass(frozen=True)
+class StoredLabel(LabelWeighting):
+    """All weight on the label that the offline pass stored (offline SRT)."""
+
+    reads = frozenset({"reference", "stored_class"})
+
+    def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
+        return _split_among(votes, _labels_of(votes, facts.stored_class))
+
+
+def _labels_of(votes: Votes, label: int | None) -> list[int]:
+    """The label as a list, empty for None. Raises GroupError for a class that the group does not have."""
+    if label is not None and not 0 <= label < len(votes.counts):
+        raise GroupError(
+            f"The pseudo-label is class {label}, but the group has only classes 0 to {len(votes.counts) - 1}. Give "
+            "None if no rollout has that answer."
+        )
+    return [] if label is None else [label]
+
+
+def _split_among(votes: Votes, labels: list[int]) -> Floats:
+    return np.array([float(label in labels) for label in range(len(votes.counts))]) / max(len(labels), 1)
+
+
+def population_std(counts: Floats, n: int) -> Floats:
+    """sqrt(f (1 − f)), shape (m,)."""
+    shares = counts / n
+    std: Floats = np.sqrt(shares * (1 - shares))
+    return std
+
+
+def unbiased_std(counts: Floats, n: int) -> Floats:
+    """The population's times sqrt(n / (n − 1)), torch's default; shape (m,), and 0 where n is 1."""
+    return population_std(counts, n) * (np.sqrt(n / (n - 1)) if n > 1 else 0.0)
+
+
+def advantage_pair(votes: Votes, weights: Floats, std: Std, eps: float) -> AdvantagePair:
+    """A⁺_i = w_y (1 − f_y) / s_y and A⁻_i = −sum_{j≠y} w_j f_j / s_j, y the label of rollout i (eq. 2 and 6).
+
+    `weights` is w_j (m,). A unanimous label (std 0) has advantage 0; a missing answer has A⁺ = 0 and all labels in A⁻.
+    """
+    counts = np.array(votes.counts, dtype=np.float64)
+    deviation = std(counts, votes.n)
+    spread = deviation > 0
+    scale = np.where(spread, weights / (np.where(spread, deviation, 1.0) + eps), 0.0)
+    gain, loss = scale * (1 - votes.shares), scale * votes.shares
+    labels, present = _labels(votes)
+    positive = np.where(present, np.append(gain, 0.0)[labels], 0.0)
+    others = _sum_of_others(loss)
+    negative = np.where(present, np.append(others, 0.0)[labels], loss.sum())
+    return AdvantagePair(positive, 0.0 - negative)
+
+
+def _sum_of_others(values: Floats) -> Floats:
+    """For each j the sum over l ≠ j. Adding up from both sides loses no small term, as total − value would."""
+    before = np.concatenate([[0.0], np.cumsum(values)[:-1]]) if values.size else values
+    after = np.concatenate([np.cumsum(values[::-1])[::-1][1:], [0.0]]) if values.size else values
+    total: Floats = before + after
+    return total
+
+
+def expected_rewards(votes: Votes, weights: Floats) -> Floats:
+    """sum_j w_j r_ij = w_y of each rollout's label, 0 for a missing answer; shape (n,)."""
+    labels, present = _labels(votes)
+    rewards: Floats = np.where(present, np.append(weights, 0.0)[labels], 0.0)
+    return rewards
+
+
+def _labels(votes: Votes) -> tuple[np.ndarray, np.ndarray]:
+    """Each rollout's label and whether it has one, both (n,); a missing answer points past the last label."""
+    present = np.array([label is not None for label in votes.classes], dtype=bool)
+    labels = np.array([len(votes.counts) if label is None else label for label in votes.classes], dtype=int)
+    return labels, present
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,14 @@ from pydantic import (
     field_validator,
 )
 
-from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method.advantages import population_std, unbiased_std
-from restrain_openrlhf.method.composition import LabelWeighting, Method, Selection, Transform
+from restrain_openrlhf.method.composition import (
+    LabelWeighting,
+    Method,
+    Selection,
+    Transform,
+    population_std,
+    unbiased_std,
+)
 from restrain_openrlhf.method.registry import Registry
 from restrain_openrlhf.method.rollout_plans import RolloutPlan
 from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts
@@ -55,23 +60,17 @@ class PenalizeMissing(Transform):
 class CommonSettings(BaseModel, ABC):
     """The settings that every method has. `std` and `eps` normalise the rewards of a group (eq. 2)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", use_attribute_docstrings=True)
 
     name: str
-    std: Literal["unbiased", "population"] = Field(
-        "unbiased", description="Standard deviation of the advantages: unbiased divides by n − 1, population by n."
-    )
-    eps: Amount = Field(1e-6, description="Added to the standard deviation.")
-    missing: Literal["exclude", "penalize"] = Field(
-        "exclude",
-        description=(
-            "A missing answer is never a label. exclude: nothing more; penalize: its advantage is −delta, which "
-            "nothing scales."
-        ),
-    )
-    delta: Amount = Field(
-        1.0, description="The penalty, for groups below kappa, and for missing answers with missing: penalize."
-    )
+    std: Literal["unbiased", "population"] = "unbiased"
+    """Standard deviation of the advantages: unbiased divides by n − 1, population by n."""
+    eps: Amount = 1e-6
+    """Added to the standard deviation."""
+    missing: Literal["exclude", "penalize"] = "exclude"
+    """A missing answer is never a label. penalize: its advantage is −delta besides, which nothing scales."""
+    delta: Amount = 1.0
+    """The penalty, for groups below kappa, and for missing answers with missing: penalize."""
 
     @abstractmethod
     def build(self) -> Method:
@@ -119,21 +118,9 @@ parse_settings = METHODS.parse
 setting_names = METHODS.setting_names
 
 
-def build(settings: CommonSettings) -> Method:
-    """The method with these settings, built once in a process.
-
-    Raises ConfigError for anything but settings.
-    """
-    if not isinstance(settings, CommonSettings):
-        raise ConfigError(
-            f"build takes a method's settings, but {settings!r} is of type {type(settings).__name__}. Write "
-            "build(parse_settings({'name': 'restrain'}))."
-        )
-    return _built(settings)
-
-
 @cache
-def _built(settings: CommonSettings) -> Method:
+def build(settings: CommonSettings) -> Method:
+    """The method with these settings, built once in a process."""
     return settings.build()
 
 

@@ -139,10 +139,6 @@ class AdvantagePair:
         one, other, swapped = self.positive * factors, self.negative * factors, np.less(factors, 0)
         return AdvantagePair(np.where(swapped, other, one), np.where(swapped, one, other))
 
-    def clipped(self, bound: float) -> "AdvantagePair":
-        """Both parts clipped to ±bound: with a single pseudo-label exactly clip(A, −bound, bound)."""
-        return AdvantagePair(np.minimum(self.positive, bound), np.maximum(self.negative, -bound))
-
 
 @dataclass(frozen=True)
 class GroupScore:
@@ -153,8 +149,7 @@ class GroupScore:
     prompt's KL term.
 
     The method knows only classes, so the scorer adds the rest: the `answers` of all rollouts, the key of each label's
-    answer (m,), and the key of the majority's answer. `residual_timeouts` and `residual_deaths` count the answers over
-    which latex2sympy2 took too long, or at which its process died.
+    answer (m,), and the key of the majority's answer.
     """
 
     votes: Votes
@@ -167,5 +162,3 @@ class GroupScore:
     answers: tuple[str | None, ...] = ()
     keys: tuple[str, ...] = ()
     majority_key: str | None = None
-    residual_timeouts: int = 0
-    residual_deaths: int = 0

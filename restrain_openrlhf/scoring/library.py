@@ -6,11 +6,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from restrain_openrlhf.answers import AnswerKind, parse_kind
 from restrain_openrlhf.answers.votes import MissingSoFar
-from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method import GroupScore, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
@@ -78,20 +76,14 @@ def score(
 
     Raises ConfigError for a wrong method or kind, DataError for wrong shapes or types, and what GroupScorer raises.
     """
-    texts, is_one = _groups("responses", responses, str, "texts")
+    texts = _groups("responses", responses, str, "texts")
     whole = [[False] * len(group) for group in texts]
-    cut = whole if truncated is None else _groups("truncated", truncated, bool, "true or false values")[0]
+    cut = whole if truncated is None else _groups("truncated", truncated, bool, "true or false values")
     if [len(group) for group in cut] != [len(group) for group in texts]:
         raise DataError("truncated and responses have different shapes. Give true or false for each response.")
-    scorer = scorer_of(method, answers, reference)
-    each = zip(
-        _each("prompts", prompts, str, is_one, len(texts)),
-        texts,
-        cut,
-        _each("gold", gold, str, is_one, len(texts)),
-        _each("columns", columns, Mapping, is_one, len(texts)),
-        strict=True,
-    )
+    scorer, count = scorer_of(method, answers, reference), len(texts)
+    asked, golds = _each("prompts", prompts, str, count), _each("gold", gold, str, count)
+    each = zip(asked, texts, cut, golds, _each("columns", columns, Mapping, count), strict=True)
     scored = ScoredGroups(score_whole_group(scorer, group_of(scorer, *group)) for group in each)
     missing = MissingSoFar()
     for group, result in zip(texts, scored, strict=True):
@@ -108,9 +100,6 @@ def scorer_of(
 ) -> GroupScorer:
     """The scorer of these settings. Raises ConfigError for a wrong one, ReferencePassError for a missing reference."""
     kind = answers if isinstance(answers, AnswerKind) else parse_kind(_block(answers))
-    if not isinstance(reference, str | Path | Reference | None):
-        given = f"reference is {reference!r:.60}, of type {type(reference).__name__}"
-        raise ConfigError(f"{given}. Give the file of an offline pass, or what load_reference reads from it.")
     found = load_reference(Path(reference)) if isinstance(reference, str | Path) else reference
     return GroupScorer(build(parse_settings(_block(method))), found, kind)
 
@@ -134,44 +123,34 @@ def _block(word: Any) -> Any:
     return {"name": word} if isinstance(word, str) else word
 
 
-def _groups(name: str, given: Any, kind: type, called: str) -> tuple[list[list[Any]], bool]:
-    """The groups, and whether a single group was given without a list around it. Raises DataError for anything else."""
-    outer = _listed(name, given, called)
-    is_one = bool(outer) and isinstance(outer[0], kind)
-    groups = [outer] if is_one else [_listed(f"{name}[{place}]", group, called) for place, group in enumerate(outer)]
-    for number, group in enumerate(groups):
-        where = name if is_one else f"{name}[{number}]"
-        if not group:
-            raise DataError(f"{where} is empty: there is nothing to vote on. Leave the group out.")
-        for place, value in enumerate(group):
-            if not isinstance(value, kind):
-                found = f"{where}[{place}] is {value!r:.60}, of type {type(value).__name__}"
-                raise DataError(f"{found}. Give the {called} of one prompt, or a list of such lists.")
-    if not groups:
-        raise DataError(f"{name} is empty: there is nothing to vote on. Give the {called} of one prompt.")
-    return groups, is_one
+def _groups(name: str, given: Any, kind: type, called: str) -> list[list[Any]]:
+    """The groups, of which a single one needs no list around it. Raises DataError for another form, or an empty one."""
+    outer = _listed(given)
+    groups = [outer] if outer and isinstance(outer[0], kind) else [_listed(group) for group in outer or ()]
+    found = [group for group in groups if group and all(isinstance(value, kind) for value in group)]
+    if not found or len(found) != len(groups):
+        raise DataError(
+            f"{name} is {given!r:.200}, of type {type(given).__name__}. Give the {called} of one prompt as a list, or "
+            "a list of such lists, none of them empty."
+        )
+    return found
 
 
-def _listed(name: str, given: Any, called: str) -> list[Any]:
+def _each(name: str, given: Any, kind: type, count: int) -> list[Any]:
+    """One value for each group. Raises DataError for another number of values, and for values of another type."""
+    found = [given] if isinstance(given, kind) else [None] * count if given is None else _listed(given)
+    if found is None or len(found) != count or not all(value is None or isinstance(value, kind) for value in found):
+        raise DataError(f"{name} is {given!r:.60}. Give {count}, one for each group, of type {kind.__name__}.")
+    return found
+
+
+def _listed(given: Any) -> list[Any] | None:
+    """The values of a list, an array, a tensor or a column of a table as Python's own; None for anything else."""
     plain = _plain(given)
     if isinstance(plain, str | bytes | Mapping) or not isinstance(plain, Iterable):
-        found = f"{name} is {given!r:.60}, of type {type(given).__name__}"
-        raise DataError(f"{found}. Give a list: the {called} of one prompt, or a list of such lists.")
-    return [_plain(value) if isinstance(value, np.generic) else value for value in plain]
+        return None
+    return [_plain(value) for value in plain]
 
 
 def _plain(given: Any) -> Any:
-    """Python's own values for an array, a tensor or a column of a table; anything else unchanged."""
     return given.tolist() if hasattr(given, "tolist") else given
-
-
-def _each(name: str, given: Any, kind: type, is_one: bool, count: int) -> list[Any]:
-    """One value for each group. Raises DataError for another number of values, and for values of another type."""
-    if given is None:
-        return [None] * count
-    plain = _plain(given)
-    found = [plain] if isinstance(plain, kind) else list(plain) if isinstance(plain, Iterable) else []
-    if len(found) != count or not all(isinstance(value, kind) for value in found):
-        wanted = "one" if is_one else f"a list of {count}, one for each group"
-        raise DataError(f"{name} is {given!r:.60}. Give {wanted}, of type {kind.__name__}.")
-    return found

@@ -1,14 +1,10 @@
-"""The scorer of a run or a service: it turns the answers of one group into the group's score, in a thread if asked."""
+"""The scorer of a run or a service: it turns the answers of one group into the group's score."""
 
-import asyncio
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.answers.kind import number_classes
-from restrain_openrlhf.answers.residual import RESIDUAL, NotQuickError
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.method import GroupScore, Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.reference import Reference, ReferenceRow
@@ -18,9 +14,6 @@ from restrain_openrlhf.scoring.wire import GroupRequest
 
 # The class of all right answers, until the classes are numbered again.
 RIGHT_CLASS = -1
-T = TypeVar("T")
-# Groups that need latex2sympy2 wait for its one process in threads of their own, so that no other group waits for them.
-_SLOW = ThreadPoolExecutor(4, thread_name_prefix="latex2sympy2")
 
 
 @dataclass(frozen=True)
@@ -29,8 +22,7 @@ class GroupScorer:
 
     `rows` holds the prompts' own data, for groups that come without a row.
 
-    Raises ReferencePassError when the method needs a reference and there is none, or one of another kind of answer;
-    GraderError where a package that the kind of answer needs is missing.
+    Raises ReferencePassError when the method needs a reference and there is none, or one of another kind of answer.
     """
 
     method: Method
@@ -39,7 +31,6 @@ class GroupScorer:
     rows: PromptRows = field(default_factory=PromptRows)
 
     def __post_init__(self) -> None:
-        self.kind.refuse_missing_packages()
         if self.method.needs_reference and self.reference is None:
             raise ReferencePassError(
                 f"The method {self.method.name!r} needs the frozen model's vote on every prompt, but no reference was "
@@ -58,35 +49,26 @@ class GroupScorer:
     ) -> GroupScore:
         """The group's score. `prompt` is the text that the policy saw, `answers` the final answers (None: missing).
 
-        A kind of answer may start processes (latex2sympy2, programs in a sandbox) and take seconds, so call this from a
-        thread; otherwise it is pure. Gold reaches the method only if the method says that it reads gold.
+        A kind of answer may run programs in a sandbox or ask a judge, and take seconds, so call this from a thread;
+        otherwise it is pure. Gold reaches the method only if the method says that it reads gold.
 
         Raises a RestrainError if the group cannot be scored: it has another size than the method draws, the
-        reference lacks the prompt or has another row of it, a method that reads gold finds none, the row lacks what the
-        kind of answer needs, or latex2sympy2 does not work.
+        reference lacks the prompt or has another row of it, a method that reads gold finds none, or the row lacks what
+        the kind of answer needs.
         """
-        timeouts, deaths = RESIDUAL.here.timed_out, RESIDUAL.here.died
         known = self.row_of(prompt) if row is None else row
         reference = self._reference_row(prompt, known)
-        with RESIDUAL.group_of_answers():
-            group = GroupAnswers.of(self.kind, answers, known)
-            score = score_group(self.method, group, reference, gold, prompt, entropies, self.kind, known)
-            # A method that reads gold has one label for all right answers; the majority is still that of the vote.
-            labelled = GroupAnswers(score.answers, score.votes.classes)
-            keys = [self.kind.key(answer, known) for answer in labelled.representatives()]
-            majority = None if group.majority is None else self.kind.key(group.majority, known)
-        return replace(
-            score,
-            keys=tuple(keys),
-            majority_key=majority,
-            residual_timeouts=RESIDUAL.here.timed_out - timeouts,
-            residual_deaths=RESIDUAL.here.died - deaths,
-        )
+        group = GroupAnswers.of(self.kind, answers, known)
+        score = score_group(self.method, group, reference, gold, prompt, entropies, self.kind, known)
+        # A method that reads gold has one label for all right answers; the majority is still that of the vote.
+        labelled = GroupAnswers(score.answers, score.votes.classes)
+        keys = [self.kind.key(answer, known) for answer in labelled.representatives()]
+        majority = None if group.majority is None else self.kind.key(group.majority, known)
+        return replace(score, keys=tuple(keys), majority_key=majority)
 
-    def check(self, prompt: str, gold: str | None = None) -> None:
-        """Raise what `score` would raise because of the prompt or a lack of gold, whatever the answers are."""
+    def check(self, prompt: str) -> None:
+        """Raise what `score` would raise because of the prompt, whatever the answers are."""
         self._reference_row(prompt, self.row_of(prompt))
-        refuse_lack_of_gold(self.method, gold, prompt)
 
     def row_of(self, prompt: str) -> Row:
         """The prompt's own data. Raises DataError if `rows` is not empty and has no row for the prompt."""
@@ -121,7 +103,11 @@ def score_group(
     that answers of several classes of the vote may be right (docs/decisions/0004-one-grader.md). Raises DataError if
     such a method finds no gold.
     """
-    refuse_lack_of_gold(method, gold, prompt)
+    if method.reads_gold and not gold:
+        raise DataError(
+            f"The method {method.name!r} learns from gold answers, but the prompt {prompt[:80]!r} has none. Give the "
+            "column that holds them, or choose a label-free method."
+        )
     known = kind.row(prompt, {}) if row is None else row
     classes, gold_class = group.classes, None
     if method.reads_gold:
@@ -136,15 +122,6 @@ def score_group(
         entropies=entropies,
     )
     return replace(method.score(classes, facts), answers=group.answers)
-
-
-def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:
-    """Raises DataError if the method reads gold and there is none."""
-    if method.reads_gold and not gold:
-        raise DataError(
-            f"The method {method.name!r} learns from gold answers, but the prompt {prompt[:80]!r} has none. Give the "
-            "column that holds them, or choose a label-free method."
-        )
 
 
 def one_class_for(right: Collection[str | None], group: GroupAnswers) -> tuple[tuple[int | None, ...], int | None]:
@@ -163,21 +140,3 @@ def stored_class(label: str | None, group: GroupAnswers, kind: AnswerKind, row: 
     if outside is None:
         return None
     return next((own for own, other in zip(group.classes, within, strict=True) if other == outside), None)
-
-
-async def scored_in_a_thread(work: Callable[[], T], quick: Executor | None = None) -> T:
-    """The result of `work`, run in a thread of `quick` (None: the event loop's own) unless it needs latex2sympy2.
-
-    Work that needs it begins again in a slow thread, where the answers that were already read are remembered, so `work`
-    must be repeatable.
-    """
-    loop = asyncio.get_running_loop()
-    try:
-        return await loop.run_in_executor(quick, _without_waiting, work)
-    except NotQuickError:
-        return await loop.run_in_executor(_SLOW, work)
-
-
-def _without_waiting(work: Callable[[], T]) -> T:
-    with RESIDUAL.quick_alone():
-        return work()

@@ -18,9 +18,17 @@ from restrain_openrlhf.errors import ConfigError, GroupError, RestrainError
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.scoring.library import group_of
-from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group, scored_in_a_thread
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 
 ESTIMATOR = "restrain"
+# Keys of verl's configuration, the values that they must have, and what another value would do.
+NEEDED = (
+    ("algorithm", "adv_estimator", ESTIMATOR, "it would rescale advantages, or subtract each group's mean"),
+    ("algorithm", "use_kl_in_reward", False, "KL would be added to advantages (actor.use_kl_loss is for KL)"),
+    ("reward", "num_workers", 1, "verl spreads a prompt's rollouts over workers, and none would have a whole group"),
+    ("trainer", "test_freq", -1, "rollouts of a validation would be voted on (`restrain eval` grades saved models)"),
+    ("trainer", "val_before_train", False, "rollouts of a validation would be voted on"),
+)
 # verl would wait forever for the group of a rollout that has failed.
 PATIENCE_SECONDS = 3600.0
 
@@ -71,7 +79,7 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
             columns = own.get("extra_info") or {}
             asked = group_of(self.scorer, self.tokenizer.decode(prompt), group.texts, group.truncated, columns=columns)
             try:
-                group.score.set_result(await scored_in_a_thread(lambda: score_whole_group(self.scorer, asked)))
+                group.score.set_result(await asyncio.to_thread(score_whole_group, self.scorer, asked))
             except RestrainError as error:
                 group.score.set_exception(error)
         try:
@@ -95,29 +103,8 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
 
 def refuse_other_training(config: Any) -> None:
     """Raises ConfigError naming the key of verl's configuration, and what to set."""
-    reward, algorithm, trainer = config.reward, config.algorithm, config.trainer
-    found = None
-    if not reward.get("restrain"):
-        found = "reward.restrain is not set. Add +reward.restrain=FILE, a YAML file with `method:`."
-    elif algorithm.adv_estimator != ESTIMATOR:
-        found = (
-            f"algorithm.adv_estimator is {algorithm.adv_estimator!r}, which would rescale advantages, or subtract "
-            f"each group's mean, so that a penalised group trains nothing. Set it to {ESTIMATOR}."
-        )
-    elif reward.num_workers != 1:
-        found = (
-            f"reward.num_workers is {reward.num_workers}, but verl spreads a prompt's rollouts over the workers at "
-            "random, so that no worker would have a whole group. Set it to 1."
-        )
-    elif trainer.test_freq > 0 or trainer.val_before_train:
-        found = (
-            "trainer.test_freq or trainer.val_before_train is set: rollouts of a validation would be voted on. Set "
-            "trainer.test_freq=-1 and trainer.val_before_train=False, and evaluate saved models with `restrain eval`."
-        )
-    elif algorithm.get("use_kl_in_reward"):
-        found = (
-            "algorithm.use_kl_in_reward is set: KL would be added to advantages. Set it to False, and "
-            "actor_rollout_ref.actor.use_kl_loss to True for KL."
-        )
-    if found is not None:
-        raise ConfigError(found)
+    if not config.reward.get("restrain"):
+        raise ConfigError("reward.restrain is not set. Add +reward.restrain=FILE, a YAML file with `method:`.")
+    for block, key, needed, otherwise in NEEDED:
+        if (found := config[block].get(key, needed)) != needed:
+            raise ConfigError(f"{block}.{key} is {found!r}: {otherwise}. Set it to {needed}.")

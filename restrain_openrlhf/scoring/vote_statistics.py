@@ -32,8 +32,6 @@ class StepVotes:
     advantage_pos_norm: float
     advantage_neg_norm: float
     prompt_weight_mean: float
-    residual_timeouts: int
-    residual_deaths: int
     generated_tokens: int
     majority_histogram: tuple[int, ...]
 
@@ -73,8 +71,6 @@ def step_votes(
         advantage_pos_norm=float(np.linalg.norm(positive)),
         advantage_neg_norm=float(np.linalg.norm(negative)),
         prompt_weight_mean=float(np.mean(votes["prompt_weight"])),
-        residual_timeouts=int(votes["residual_timeouts"].sum()),
-        residual_deaths=int(votes["residual_deaths"].sum()),
         generated_tokens=int(votes["generated_tokens"].sum()),
         majority_histogram=tuple(int(count) for count in histogram),
     )

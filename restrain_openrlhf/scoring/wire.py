@@ -1,13 +1,11 @@
 """The service's requests and replies: single rollouts, as OpenRLHF's reward client sends them, and whole groups."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import BaseModel, Field, JsonValue, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from restrain_openrlhf.answers import MATHEMATICS
-from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method import AdvantagePair, GroupScore
 from restrain_openrlhf.method.types import count_votes
 from restrain_openrlhf.reference.checks import NeededReference
@@ -19,117 +17,93 @@ KL_WEIGHT = "restrain/kl_weight"
 PROMPT_WEIGHT = "restrain/prompt_weight"
 PENALIZED = "restrain/penalized"
 
-Label = StrictStr | StrictInt | StrictFloat | None
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 # Fields that a group's score and its reply have in common.
-SAME_NAMES = {
-    "answers", "keys", "majority_key", "penalized", "prompt_weight", "kl_weight", "residual_timeouts", "residual_deaths"
-}  # fmt: skip
-
-
-class QueriedRollout(NamedTuple):
-    """One rollout of a RewardRequest; `gold` is None if the label is empty."""
-
-    query: str
-    prompt: str
-    gold: str | None
+SAME_NAMES = {"answers", "keys", "majority_key", "penalized", "prompt_weight", "kl_weight"}
 
 
 class RewardRequest(BaseModel, frozen=True):
-    """Rollouts as openrlhf/utils/agent.py sends them: lists of one element; up to OpenRLHF 0.9.0, a whole step's."""
+    """A rollout as openrlhf/utils/agent.py sends it: lists of one element.
 
-    query: tuple[StrictStr, ...] = Field(min_length=1, description="Prompt and response, decoded with special tokens.")
-    prompts: tuple[StrictStr, ...] = Field(description="The prompt of each, as the policy saw it.")
-    labels: tuple[Label, ...] = Field(
-        description="Gold of each, or empty or null. service.labelled_rows says what is done with it."
-    )
+    `query` is prompt and response, decoded with special tokens, and `prompts` the prompt as the policy saw it. `labels`
+    has an empty text or null; a label is refused.
+    """
 
-    @property
-    def rollouts(self) -> list[QueriedRollout]:
-        """The rollouts one by one. Raises DataError if the lists have different lengths."""
-        if not len(self.query) == len(self.prompts) == len(self.labels):
-            raise DataError("query, prompts and labels are lists of different lengths. Send one of each per rollout.")
-        golds = (None if label in ("", None) else str(label) for label in self.labels)
-        return [QueriedRollout(*each) for each in zip(self.query, self.prompts, golds, strict=True)]
+    query: tuple[StrictStr]
+    prompts: tuple[StrictStr]
+    labels: tuple[StrictStr | StrictInt | StrictFloat | None]
 
 
 class RewardReply(BaseModel, frozen=True):
-    """The reply to one rollout. Its values are scalars, because the client makes a tensor of each."""
+    """The reply to one rollout. Its values are scalars, because the client makes a tensor of each.
+
+    `rewards` and `scores` are the net advantage A⁺ + A⁻, u_x included.
+    """
 
     rewards: Number
     scores: Number
     extra_logs: dict[str, Number] = Field(default_factory=dict)
 
 
-class RewardReplies(BaseModel, frozen=True):
-    """The reply to several rollouts, in their order.
+class GroupResponse(BaseModel, frozen=True):
+    """One response of a group: its text, without the prompt and without special tokens.
 
-    It has no extra_logs, because the clients that send several rollouts do not use them (update_samples_with_rewards in
-    0.8.10's trainer/ppo_utils/experience_maker.py).
+    `finished` is false where generation was cut off: the answer counts as missing.
     """
 
-    rewards: tuple[Number, ...]
-    scores: tuple[Number, ...]
-
-    @classmethod
-    def of(cls, replies: Sequence[RewardReply]) -> Self:
-        return cls(rewards=tuple(one.rewards for one in replies), scores=tuple(one.scores for one in replies))
-
-
-class GroupResponse(BaseModel, frozen=True):
-    """One response of a group: its text, without the prompt and without special tokens."""
-
     text: StrictStr
-    finished: StrictBool = Field(description="False where generation was cut off: its answer counts as missing.")
+    finished: StrictBool
 
 
 class GroupRequest(BaseModel, frozen=True):
-    """One prompt's whole group: all rollouts that vote. Those that are trained on come first."""
+    """One prompt's whole group: all rollouts that vote. Those that are trained on come first.
+
+    `gold` is read only by methods that learn from gold. `entropies` has H_i of each trained rollout, in nats. `row` is
+    the prompt's own data that the kind of answer reads, such as options, and `problem`.
+    """
 
     prompt: StrictStr
     responses: tuple[GroupResponse, ...] = Field(min_length=1)
-    gold: StrictStr | None = Field(default=None, description="Read only by methods that learn from gold.")
-    entropies: tuple[Number, ...] | None = Field(default=None, description="H_i of each trained rollout, in nats.")
-    row: dict[str, JsonValue] | None = Field(
-        default=None, description="The prompt's own data that the kind of answer reads, such as options, and `problem`."
-    )
+    gold: StrictStr | None = None
+    entropies: tuple[Number, ...] | None = None
+    row: dict[str, JsonValue] | None = None
 
 
 class ScoreRequest(BaseModel, frozen=True):
-    """Whole groups, each scored on its own."""
+    """Whole groups, each scored on its own.
+
+    `method` are settings, and `reference` says what the reference must be made with; either is refused where the
+    service has another.
+    """
 
     groups: tuple[GroupRequest, ...] = Field(min_length=1)
-    method: dict[str, Any] | None = Field(default=None, description="Settings; refused where the service has others.")
-    reference: NeededReference | None = Field(
-        default=None, description="What the reference must be made with; refused where the service's was not."
-    )
+    method: dict[str, Any] | None = None
+    reference: NeededReference | None = None
 
 
 class GroupReply(BaseModel, frozen=True):
     """A group's score. The advantages are already multiplied by u_x.
 
     `answers` and `classes` have one entry per response; `rewards` and the advantages one per trained rollout.
+    `label_weights` is w_j of each class, by its number. `keys` has a key of each class's answer, equal where answers
+    are equal, and `majority_key` that of the majority's answer, None where none was given.
     """
 
     answers: tuple[str | None, ...]
     classes: tuple[int | None, ...]
-    keys: tuple[str, ...] = Field(
-        default=(), description="A key of each class's answer: equal where answers are equal."
-    )
+    keys: tuple[str, ...] = ()
     majority_count: int
-    majority_key: str | None = Field(description="The key of the majority's answer; None where none was given.")
+    majority_key: str | None
     effective_labels: Number
-    label_weights: tuple[Number, ...] = Field(description="w_j of each class, by its number.")
+    label_weights: tuple[Number, ...]
     penalized: bool
     rewards: tuple[Number, ...]
     advantage_pos: tuple[Number, ...]
     advantage_neg: tuple[Number, ...]
     prompt_weight: Number
     kl_weight: Number
-    residual_timeouts: int = Field(description="Answers that latex2sympy2 took too long over.")
-    residual_deaths: int = Field(description="Answers that its process died at.")
 
     @classmethod
     def of(cls, score: GroupScore) -> Self:
@@ -157,16 +131,12 @@ class GroupReply(BaseModel, frozen=True):
 
 
 class ScoreReply(BaseModel, frozen=True):
-    """One reply per group, in order."""
+    """One reply per group, in order.
+
+    `answers` is the kind of answer that was read: name, version and changed settings. `reference_compared` says whether
+    the request's `reference` was looked at.
+    """
 
     groups: tuple[GroupReply, ...]
-    answers: str = Field(
-        default=MATHEMATICS.identity, description="The kind of answer that was read: name, version, changed settings."
-    )
-    reference_compared: bool = Field(default=False, description="Whether the request's `reference` was looked at.")
-
-
-class ProblemReply(BaseModel, frozen=True):
-    """The body of every reply that is not a success."""
-
-    detail: str
+    answers: str = MATHEMATICS.identity
+    reference_compared: bool = False

@@ -23,12 +23,9 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference.artifact import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
-from restrain_openrlhf.scoring.library import group_of, score, scorer_of
+from restrain_openrlhf.scoring.library import score
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
-from test_time.accuracy import graded_problems
-from test_time.adaptation import Adaptation, make_plan
-from test_time.outcome import Prediction, compare
 from test_time.problems import Source, keep_problems, load_problems
 from tests.command_line import restrain
 
@@ -127,15 +124,15 @@ def test_a_method_that_reads_gold_has_it_for_grading_alone(kind):
 
 
 def test_the_service(write_jsonl):
-    pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[service]")
-    from restrain_openrlhf.scoring.service.handlers import Service, application
+    pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[service]")
+    from restrain_openrlhf.scoring.service.server import Service, application
     from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 
-    block = {"group_size": len(SAID), "end_of_text": "<end>", "labelled_rows": "vote"}
+    block = {"group_size": len(SAID), "end_of_text": "<end>"}
     rows = write_jsonl("rows.jsonl", [ROW])
     config = {"method": {"name": "ttrl"}, "answers": {"name": "witness"}, "answer_rows": rows, "service": block}
     app = application(Service(ServiceConfig.model_validate(config), None))
-    one = {"prompts": [QUESTION], "labels": ["York"]}
+    one = {"prompts": [QUESTION], "labels": [""]}
     bodies = [{**one, "query": [f"{QUESTION} {text}<end>"]} for text in SAID]
     group = {"prompt": QUESTION, "gold": "York", "responses": [{"text": text, "finished": True} for text in SAID]}
 
@@ -238,27 +235,6 @@ def test_no_class_and_no_key_of_a_shipped_kind_depends_on_gold(name, gold):
     assert [shipped.key(text, row) for text in CITIES] == [shipped.key(text, {}) for text in CITIES]
 
 
-OWN_ROW = {"id": "s1", "problem": QUESTION, "answer": "York", "aliases": SPELLINGS}
-
-
-def test_an_own_set_is_trained_on_without_gold_and_graded_with_it(write_jsonl, tmp_path):
-    path = write_jsonl("own.jsonl", [OWN_ROW])
-    job = Adaptation("m", Source(str(path)), tmp_path / "out", answers=TEXT, gold=path)
-    plan = make_plan(job, load_problems(job.problems, job.kind))
-    keep_problems(tmp_path / "prompts.jsonl", plan.problems)
-    assert "York" not in (tmp_path / "prompts.jsonl").read_text()
-    (prompt,) = load_prompts(PromptSource(str(tmp_path / "prompts.jsonl"), "problem"), kind=plan.config.answers)
-    vote = ReferenceRow.of(plan.config.answers, prompt, [Rollout(text, 3, False) for text in CITIES])
-    assert list(vote.classes) == CLASSES
-    assert "York UA" not in json.dumps(vote.row)
-    voted = Prediction(
-        id=str(prompt.id), answer="York UA", vote_share=1, runner_up=None, runner_up_share=0, before="London",
-        before_share=1, changed=True,
-    )  # fmt: skip
-    found = compare([voted], {voted.id: "York"}, 0.0, plan.config.answers, graded_problems(job, plan))
-    assert (found.right_before, found.right) == (0, 1)
-
-
 @pytest.mark.parametrize("name", SHIPPED)
 def test_training_rows_have_gold_only_for_a_method_that_reads_it(monkeypatch, name):
     kind = SHIPPED[name]
@@ -276,12 +252,4 @@ def test_training_rows_have_gold_only_for_a_method_that_reads_it(monkeypatch, na
 @pytest.mark.parametrize("column", ["answer", "aliases"])
 def test_a_judge_is_not_sent_gold(column):
     with pytest.raises(ConfigError, match=f"'{column}', which belongs to gold"):
-        parse_kind({"name": "judge", "callable": "a:b", "send": [column]})
-
-
-@pytest.mark.parametrize(("name", "knows"), [("ttrl", False), ("restrain", False), ("grpo_gold", True)])
-def test_the_library_gives_golds_columns_only_to_a_method_that_reads_gold(name, knows):
-    settings = {"name": name, "prompt_weight": 1.0} if name == "restrain" else name
-    columns = {"aliases": SPELLINGS}
-    group = group_of(scorer_of(settings, "text"), QUESTION, CITIES, [False] * 5, "York", columns)
-    assert ("aliases" in (group.row or {})) == knows
+        parse_kind({"name": "judge", "url": "http://j", "send": [column]})

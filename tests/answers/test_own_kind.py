@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, GroupAnswers, parse_kind, register
+from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, parse_kind, register
 from restrain_openrlhf.errors import ConfigError, DataError
 from tests.conftest import ROOT
 from tests.docs.printed import fenced
@@ -63,15 +63,6 @@ def test_a_row_has_the_problem_and_the_columns_that_the_kind_reads_and_no_gold()
     assert MATHEMATICS.row("asked", row) == {"problem": "asked"}
 
 
-def test_what_is_right_and_who_votes_without_more_words():
-    kind = Signed()
-    assert [kind.is_right(answer, gold, {}) for answer, gold in (("-A", "-a"), (None, "a"), ("-A", "a"))] == [1, 0, 0]
-    assert kind.voted_answer("so A", False, {"sign": "-"}) == "-A"
-    assert kind.voted_answer("so A", True, {"sign": "-"}) is None
-    group = GroupAnswers.of(kind, ["b", "A", "a", None], {})
-    assert (group.majority, group.ranked(), group.representatives()) == ("A", [("A", 2), ("b", 1)], ["b", "A"])
-
-
 @pytest.mark.usefixtures("signed")
 def test_mixed_rows_name_their_kinds():
     kind = parse_kind({"name": "mixed", "kinds": {"signed": {"lower": False}}})
@@ -85,43 +76,6 @@ def test_mixed_rows_name_their_kinds():
     assert kind.key("b", {"answers": "number"}) != kind.key("text b", {"answers": "text"})
     with pytest.raises(DataError, match="'signd' in its column 'answers'"):
         kind.extract("so A", {"problem": "p", "answers": "signd"})
-
-
-@pytest.mark.usefixtures("signed")
-def test_mixed_rows_bring_what_any_kind_reads_and_settings_are_known_before_a_row_comes():
-    kind = parse_kind({"name": "mixed", "kinds": {"judge": {"callable": "a:b", "send": ["rubric"]}}})
-    assert kind.row_columns() >= {"answers", "sign", "options", "unit", "rubric"}
-    for block, said in (
-        ({"kinds": {"text": {"raed": "tag"}}}, "'raed' is not a setting of text"),
-        ({"kinds": {"txt": {}}}, "is not a kind of answer"),
-        ({"default": "mixed"}, "cannot be the kind of a row"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            parse_kind({"name": "mixed", **block})
-
-
-def test_a_kind_has_the_versions_of_those_by_which_it_reads(monkeypatch):
-    """What another version has read must not be taken for the same."""
-    blocks = ({"name": "mixed"}, {"name": "judge", "callable": "a:b"}, {"name": "text"})
-    before = [parse_kind(block).identity for block in blocks]
-    monkeypatch.setattr(KINDS["text"], "version", "99")
-    after = [parse_kind(block) for block in blocks]
-    assert [kind.identity == was for kind, was in zip(after, before, strict=True)] == [False] * 3
-    assert all("99" in kind.whole_version for kind in after)
-    tagged = parse_kind({"name": "mixed", "kinds": {"text": {"read": "tag"}}})
-    assert "read='tag'" in tagged.identity
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        {"name": "code", "sandbox": "container", "test_seconds": 3},
-        {"name": "choice", "gold": "letter"},
-        {"name": "sql", "databases": "here"},
-    ],
-)
-def test_settings_that_change_no_answer_are_no_part_of_it(block):
-    assert parse_kind(block).identity == parse_kind({"name": block["name"]}).identity
 
 
 def test_the_pages_kind_works_where_it_is_installed(tmp_path):

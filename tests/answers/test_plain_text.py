@@ -1,14 +1,11 @@
 """What is no mathematics: words, dates, telephone numbers, SQL, JSON and code are text, and hold no last number."""
 
 import time
-from itertools import permutations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from restrain_openrlhf.answers import canonical_key, classes, extract
-from restrain_openrlhf.answers.gold import is_right
+from restrain_openrlhf.answers import canonical_key, extract
+from restrain_openrlhf.answers.kinds.mathematics import is_right
 
 SELECT, DELETE = "SELECT name FROM users WHERE x = 5", "DELETE FROM users WHERE id = 5"
 WORDS = ("yes", "no", "on", "act", "cat", "tac", "odd", "six", "up", "to", "dog", "god", "tea", "eat", "east", "seat")
@@ -135,29 +132,3 @@ def test_hostile_responses_are_read_at_once(response):
 )
 def test_an_answer_beside_code_is_read(response, answer):
     assert extract(response) == answer
-
-
-@given(st.sampled_from(WORDS), st.sampled_from(WORDS), st.sampled_from([str.lower, str.upper, str.title]))
-def test_words_are_equal_exactly_when_their_letters_are_in_order(one, other, case):
-    assert equal(one, case(other)) is (one == other)
-
-
-@given(st.lists(st.sampled_from(WORDS + OTHERS), min_size=2, max_size=6))
-def test_being_one_vote_is_an_equivalence_among_texts(texts):
-    for order in (texts, texts[::-1]):
-        found = classes(order)
-        for (a, one), (b, other) in permutations(zip(found, order, strict=True), 2):
-            assert (a == b) is (one == other)
-
-
-@given(st.dates(), st.dates(), st.sampled_from(["%Y-%m-%d", "%d/%m/%Y", "%d.%m.%Y"]))
-def test_dates_are_equal_exactly_when_they_are_the_same_day(one, other, notation):
-    one, other = one.replace(year=1000 + one.year % 9000), other.replace(year=1000 + other.year % 9000)
-    assert equal(one.strftime(notation), other.strftime(notation)) is (one == other)
-
-
-@given(st.text(alphabet='`\n"{}:;=() ab15SELECTFROM', max_size=200))
-def test_extraction_is_total_on_what_looks_like_code(text):
-    answer = extract(text)
-    assert answer is None or answer.strip()
-    assert canonical_key(text) == canonical_key(text)

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from restrain_openrlhf.answers import AnswerKind, extract, parse_kind
-from restrain_openrlhf.answers.thought import said
+from restrain_openrlhf.answers.extract import said
 
 # What a kind reads where a thought says one thing and the answer another, and its answers.
 KINDS = {

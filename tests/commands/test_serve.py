@@ -7,7 +7,7 @@ import pytest
 
 from tests.command_line import refused
 
-pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[service]")
+pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[service]")
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +35,6 @@ GATHERS = "service: {group_size: 4, end_of_text: x"
         (GATHERS + ", timing: {hold: 180}}", "service.timing.hold is 180: input should be less than 180"),
         (GATHERS + ", timing: {hold: '9'}}", "service.timing.hold is '9': input should be a valid number"),
         (GATHERS + ", timing: {keep: .inf}}", "service.timing.keep is inf: input should be a finite number"),
-        (
-            GATHERS + ", labelled_rows: drop}",
-            "service.labelled_rows is 'drop': input should be 'refuse' or 'vote'",
-        ),
         (GATHERS + ", speed: 9}", "unknown key 'service.speed'."),
         (GATHERS + ", timing: {admission: 9}}", "unknown key 'service.timing.admission'."),
         (GATHERS + ", log_text: true}", "unknown key 'service.log_text'."),
@@ -58,9 +54,10 @@ def test_a_wrong_configuration_is_refused(tmp_path, service, message):
     ("method", "message"),
     [
         ("{name: restrain}", "no reference was given"),
-        ("{name: ettrl}", "'ettrl' draws its own rollouts or chooses prompts, which service.group_size"),
+        ("{name: ettrl}", "'ettrl' draws its own rollouts, chooses prompts or reads gold"),
         ("{name: ttrl, votes: 8, train_on: 4}", "'ttrl' draws its own rollouts"),
-        ("{name: srt_easy}", "'srt_easy' draws its own rollouts or chooses prompts"),
+        ("{name: grpo_gold}", "'grpo_gold' draws its own rollouts, chooses prompts or reads gold"),
+        ("{name: srt_easy}", "'srt_easy' draws its own rollouts, chooses prompts"),
     ],
 )
 def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method, message):

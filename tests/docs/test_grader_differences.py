@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from restrain_openrlhf.answers.gold import is_right
+from restrain_openrlhf.answers.kinds.mathematics import is_right
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "results" / "answers_evaluation_differences.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ ALL = "all"
 # Files whose tests are marked `long`, dealt to parts, each short enough for a slow machine. The demo is in each.
 EVERY_TIME = frozenset({"e2e/test_demo.py"})
 PARTS: dict[str, frozenset[str]] = {
-    "1": frozenset({"e2e/test_adapt.py", "scoring/service/test_openapi.py"}),
+    "1": frozenset({"e2e/test_adapt.py"}),
     "2": frozenset({"e2e/test_gpu_check.py"}),
     "3": frozenset(
         {

@@ -88,7 +88,7 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     from restrain_openrlhf.config.host_flags import to_arguments
 
     (tmp_path / "method.yaml").write_text(
-        f"method: {{name: ettrl, trees: 2, forks: 1, branches: 3, ear: both}}\nmetrics: {tmp_path / 'metrics.jsonl'}\n"
+        f"method: {{name: ettrl, trees: 2, forks: 1, branches: 3}}\nmetrics: {tmp_path / 'metrics.jsonl'}\n"
     )
     flags = {
         **SMALL,

@@ -137,11 +137,9 @@ def test_every_training_rollout_brings_its_log_probabilities(draw, method):
     [
         ({"name": "ttrl"}, TrainingRow(), 0),
         ({"name": "ttrl", "votes": 2}, TrainingRow(), 0),
-        # The most likely tokens of every position are not turned into text either.
-        ({"name": "ettrl", "etmr": False, "votes": 2, "entropy_top_k": 2}, TrainingRow(), 2),
         ({"name": "ttrl"}, "1", None),
     ],
-    ids=["plain", "votes", "entropies", "evaluation"],
+    ids=["plain", "votes", "evaluation"],
 )
 def test_rollouts_are_asked_for_without_text_and_the_hosts_parameters_stay_as_they_are(
     hooked, method, label, log_probs

@@ -100,9 +100,7 @@ def test_a_services_score_is_that_made_in_process_bit_for_bit():
 @given(
     answers=st.lists(st.sampled_from(["1", "2", "3", "4", None]), min_size=4, max_size=4),
     entropies=st.lists(st.floats(0.001, 20), min_size=4, max_size=4),
-    method=st.sampled_from(
-        [METHOD, {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "ear": "both", "ear_bound": 0.7}]
-    ),
+    method=st.sampled_from([METHOD, {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3}]),
 )
 def test_the_wire_changes_no_bit(answers, entropies, method):
     request = group(answers, entropies=tuple(entropies) if method["name"] == "ettrl" else None)
@@ -192,7 +190,7 @@ def test_where_groups_are_scored_follows_from_the_settings(monkeypatch):
 TRIED = [
     METHOD,
     {"name": "ttrl", "votes": 6, "train_on": 4},
-    {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "ear": "both"},
+    {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3},
     {"name": "grpo_gold"},
 ]
 

@@ -113,20 +113,20 @@ CASES = {
         reference=(["3", "3", "3", "2"], ["9", "9", "9", "2"]),
     ),
     # Each tree forks at its digit. H_i is log(2) / tokens: 10, 10, 10 and 20, the end included; the mean is that of
-    # 80/7. A (2 - H_i / mean) is 6/7 A and 10/7 A, of which the last is clipped.
+    # 80/7. A (2 - H_i / mean) is 6/7 A and 10/7 A.
     "ettrl": one_label(
-        {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "entropy_top_k": 2, "ear": "both", "ear_bound": 1},
+        {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "entropy_top_k": 2},
         [*boxed("2", "2", "3"), "\\boxed{3}" + "!" * 10],
         [*boxed("4", "1", "4"), "\\boxed{4}" + "!" * 10],
         rewards=[1, 1, 0, 0, 1, 0, 1, 1],
-        advantages=[A * 6 / 7, A * 6 / 7, -A * 6 / 7, -1, 0.5 * 6 / 7, -1, 0.5 * 6 / 7, 0.5 * 10 / 7],
+        advantages=[*(factor / 7 for factor in (6 * A, 6 * A, -6 * A, -10 * A, 3, -9, 3, 5))],
     ),
     # A leaf of each tree has no answer and no digit: its H is 0, and the mean is 3/4 of the others' H, whose A becomes
-    # A (2 - 4/3). Neither the leaf's own factor of 2 nor the bound changes -delta.
+    # A (2 - 4/3). The leaf's own factor of 2 does not change -delta.
     "ettrl, missing": one_label(
         {
-            **{"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "entropy_top_k": 2, "ear": "both"},
-            **{"ear_bound": 1, "missing": "penalize", "delta": 9},
+            **{"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "entropy_top_k": 2},
+            **{"missing": "penalize", "delta": 9},
         },
         [*boxed("2", "2", "3"), "\\boxed{ }" + "!" * 10],
         [*boxed("4", "1", "4"), "\\boxed{ }" + "!" * 10],

@@ -28,7 +28,7 @@ from tests.scoring.service.conftest import NEEDED, Services  # noqa: E402
 @pytest.fixture
 def scoring(tmp_path):
     """A service for whole groups, with this reference."""
-    pytest.importorskip("fastapi", reason=NEEDED)
+    pytest.importorskip("uvicorn", reason=NEEDED)
     running = Services(tmp_path)
 
     def scoring(**made):

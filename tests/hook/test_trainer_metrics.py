@@ -13,12 +13,12 @@ from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.scoring.vote_statistics import step_votes
 
 
-def vote(count, missing=0, truncated=0, voters=4, penalized=0, residual_timeouts=0, residual_deaths=0):
+def vote(count, missing=0, truncated=0, voters=4, penalized=0):
     """A group's columns; its prompt has the weight one half."""
     return {
         "voters": voters, "majority_count": count, "effective_labels": float(count > 0), "missing": missing,
-        "truncated": truncated, "penalized": penalized, "prompt_weight": 0.5, "residual_timeouts": residual_timeouts,
-        "residual_deaths": residual_deaths, "generated_tokens": 10,
+        "truncated": truncated, "penalized": penalized, "prompt_weight": 0.5,
+        "generated_tokens": 10,
     }  # fmt: skip
 
 
@@ -33,8 +33,8 @@ def votes():
     return step_of(
         vote(2, missing=1),
         vote(4),
-        vote(1, missing=1, penalized=1, residual_timeouts=2, residual_deaths=1),
-        vote(0, missing=4, truncated=1, penalized=1, residual_timeouts=1),
+        vote(1, missing=1, penalized=1),
+        vote(0, missing=4, truncated=1, penalized=1),
         majorities=(11, 33, 11, None),
     )
 
@@ -52,7 +52,6 @@ def test_vote_statistics_of_worked_groups():
     assert (found.advantage_pos_norm, found.advantage_neg_norm) == pytest.approx((0.6, 0.8))
     assert found.effective_labels_mean == 0.75
     assert found.prompt_weight_mean == 0.5
-    assert (found.residual_timeouts, found.residual_deaths) == (3, 1)
     assert found.generated_tokens == 40
 
 

@@ -346,14 +346,11 @@ def test_log_probabilities_that_an_executor_leaves_out_are_the_engines(hooked, a
     assert drawn[0]["rollout_log_probs"].tolist() == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 10
 
 
-@pytest.mark.parametrize(
-    "method",
-    [{"name": "ettrl", "trees": 1, "forks": 1, "branches": 2}, {"name": "ettrl", "etmr": False, "votes": 4}],
-)
-def test_trees_and_entropies_are_refused_with_an_agent(agent, method):
+def test_trees_are_refused_with_an_agent(agent):
     from restrain_openrlhf.config.host_flags import parse
 
-    config = HookConfig(method=parse_settings(method), agent=agent())
+    method = parse_settings({"name": "ettrl", "trees": 1, "forks": 1, "branches": 2})
+    config = HookConfig(method=method, agent=agent())
     own = {"rollout.n_samples_per_prompt": 4, "algo.advantage.estimator": "group_norm", "algo.kl.use_loss": True}
     flags = {**vars(parse([])), "vllm.num_engines": 1, **own}
     with pytest.raises(ConfigError, match=r"which trajectories of your own agent do not support\. Choose a method"):

@@ -64,12 +64,6 @@ def test_srt_offline_is_grpo_on_the_stored_label(labels, stored):
     assert method(name="srt_offline").score(labels, facts).pair.net == pytest.approx(grpo(rewards_for(known, labels)))
 
 
-@given(GROUPS)
-def test_srt_easy_has_the_online_labels_of_ttrl(labels):
-    easy, online = method(name="srt_easy"), method(name="ttrl")
-    assert easy.score(labels).pair.net.tolist() == online.score(labels).pair.net.tolist()
-
-
 @given(GROUPS, st.integers(0, 3))
 def test_gold_grpo_is_grpo_on_the_gold_label(labels, gold):
     known = gold if gold in labels else None
@@ -78,10 +72,11 @@ def test_gold_grpo_is_grpo_on_the_gold_label(labels, gold):
 
 
 def ettrl(n, **settings):
-    return method(name="ettrl", etmr=False, votes=n, **settings)
+    """ETTRL on n leaves: trees of two."""
+    return method(name="ettrl", trees=n // 2, forks=1, branches=1, **settings)
 
 
-@given(GROUPS, st.data())
+@given(GROUPS.filter(lambda labels: len(labels) % 2 == 0), st.data())
 def test_ettrls_residual_scales_each_advantage_by_how_sure_its_rollout_was(labels, data):
     entropies = data.draw(st.lists(st.floats(0.01, 3), min_size=len(labels), max_size=len(labels)))
     mean = statistics.fmean(entropies)
@@ -91,23 +86,11 @@ def test_ettrls_residual_scales_each_advantage_by_how_sure_its_rollout_was(label
     assert ettrl(len(labels)).score(labels, facts).pair.net == pytest.approx(expected)
 
 
-@given(GROUPS, st.floats(0.1, 3))
-def test_ettrls_clip_bounds_each_advantage(labels, bound):
-    plain = grpo(rewards_for(first_majority(labels), labels))
-    expected = [max(-bound, min(bound, a)) for a in plain]
-    assert ettrl(len(labels), ear="clip", ear_bound=bound).score(labels).pair.net == pytest.approx(expected)
-
-
 def test_a_group_of_ettrl_worked_by_hand():
     """Rewards 1 1 1 0, mean .75, population std .433: A = .577 and −1.732. H = 1 1 1 3, mean 1.5: factors 4/3 and 0."""
     group, facts = [0, 0, 0, 1], PromptFacts(entropies=(1.0, 1.0, 1.0, 3.0))
     exact = {"std": "population", "eps": 0.0}
     assert ettrl(4, **exact).score(group, facts).pair.net == pytest.approx([0.7698] * 3 + [0], abs=1e-4)
-    assert ettrl(4, ear="clip", ear_bound=1.5, **exact).score(group).pair.net == pytest.approx(
-        [0.5774] * 3 + [-1.5], abs=1e-4
-    )
-    both = ettrl(4, ear="both", ear_bound=0.7, **exact).score(group, facts)
-    assert both.pair.net == pytest.approx([0.7, 0.7, 0.7, 0])
     assert ettrl(4, ear="none", **exact).score(group).pair.net == pytest.approx([0.5774] * 3 + [-1.7321], abs=1e-4)
 
 
@@ -139,21 +122,14 @@ def test_a_group_of_another_size_than_the_method_draws_is_refused():
         method(name="ttrl", votes=4, train_on=2).score([0, 0, 1])
 
 
-def test_ettrls_published_trees_have_sixty_leaves():
-    assert method(name="ettrl").rollouts.voters == 60
-
-
 @pytest.mark.parametrize(
     ("block", "message"),
     [
         ({"name": "ttrl", "votes": 4, "train_on": 8}, "train_on: 8 rollouts cannot be the first of 4 votes"),
         ({"name": "ttrl", "train_on": 8}, "cannot be the first of no stated number of votes"),
         ({"name": "ttrl", "votes": 1}, "votes: Input should be greater than or equal to 2"),
-        ({"name": "ettrl", "votes": 8}, "votes has no effect with etmr: true"),
-        ({"name": "ettrl", "etmr": False}, "Set votes"),
-        ({"name": "ettrl", "etmr": False, "votes": 8, "trees": 3}, "trees has no effect with etmr: false"),
-        ({"name": "ettrl", "ear": "residual", "ear_bound": 1.0}, "ear_bound has no effect with ear: residual"),
-        ({"name": "ettrl", "ear": "soft"}, "ear: Input should be 'residual', 'clip', 'both' or 'none'"),
+        ({"name": "ettrl", "votes": 8}, "'votes' is not a setting of ettrl"),
+        ({"name": "ettrl", "ear": "soft"}, "ear: Input should be 'residual' or 'none'"),
         ({"name": "ettrl", "entropy_top_k": 21}, "entropy_top_k: Input should be less than or equal to 20"),
         ({"name": "ettrl", "trees": 2.5}, "trees: Input should be a valid integer"),
         ({"name": "srt_easy", "easy_share": 0}, "easy_share: Input should be greater than 0"),
@@ -166,16 +142,6 @@ def test_ettrls_published_trees_have_sixty_leaves():
 def test_settings_that_contradict_each_other_are_named(block, message):
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         parse_settings(block)
-
-
-def test_settings_once_written_out_are_read_again():
-    for block in (
-        {"name": "ettrl"},
-        {"name": "ettrl", "etmr": False, "votes": 8},
-        {"name": "srt_easy", "easy_cutoff": 0.8},
-    ):
-        settings = parse_settings(block)
-        assert parse_settings(settings.model_dump(mode="json")) == settings
 
 
 def test_the_prompt_weights_sigma_can_be_its_own():

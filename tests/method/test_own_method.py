@@ -1,34 +1,13 @@
 """A method from outside the package: in one process, and installed as a package of its own."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Literal
 
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import METHODS, Method, PromptFacts, ReferenceVote, build, parse_settings, register
-from restrain_openrlhf.method.composition import LabelWeighting, Transform
-from restrain_openrlhf.method.label_weightings import Majority, Uniform
+from restrain_openrlhf.method.composition import LabelWeighting, Majority, Transform, Uniform
 from restrain_openrlhf.method.settings import CommonSettings
-from tests.conftest import ROOT
-
-# The whole of somebody else's package.
-PLUGIN = """
-from typing import Literal
-from restrain_openrlhf.method import register
-from restrain_openrlhf.method.label_weightings import Uniform
-from restrain_openrlhf.method.settings import CommonSettings
-
-@register
-class EveryLabel(CommonSettings):
-    name: Literal["every_label"] = "every_label"
-
-    def build(self):
-        return self.compose(Uniform())
-"""
 
 
 class WhereConfident(LabelWeighting):
@@ -125,45 +104,3 @@ def test_each_part_receives_the_facts_that_it_reads_and_no_others(stated):
 def test_equal_settings_have_one_method():
     block = {"name": "restrain", "kappa": 5}
     assert build(parse_settings(block)) is build(parse_settings(block)) is not build(parse_settings({"name": "ttrl"}))
-
-
-@pytest.fixture
-def install(tmp_path):
-    """Lay out a package with an entry point, as an installer would."""
-
-    def lay_out(source):
-        (tmp_path / "every_label.py").write_text(source)
-        info = tmp_path / "every_label-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: every-label\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[restrain_openrlhf.methods]\nevery_label = every_label\n")
-        return tmp_path
-
-    return lay_out
-
-
-def score_with(folder, rollouts, out):
-    command = [sys.executable, "-m", "restrain_openrlhf.commands.main", "score", rollouts, "--method", "every_label"]
-    return subprocess.run(
-        [*command, "--out", out],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
-    )
-
-
-def test_an_installed_package_adds_a_method_by_its_entry_point(install, write_jsonl, tmp_path):
-    rows = [{"id": 1, "problem": "p", "responses": ["\\boxed{1}", "\\boxed{1}", "\\boxed{2}"]}]
-    done = score_with(install(PLUGIN), write_jsonl("r.jsonl", rows), tmp_path / "o.jsonl")
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "o.jsonl").read_text())["label_weights"] == [0.5, 0.5]
-
-
-def test_a_package_whose_method_does_not_load_is_named(install, write_jsonl, tmp_path):
-    rollouts = write_jsonl("r.jsonl", [{"id": 1, "problem": "p", "responses": ["x"]}])
-    done = score_with(install("import a_package_that_is_absent\n"), rollouts, tmp_path / "o.jsonl")
-    assert done.returncode == 2
-    assert "entry point 'every_label'" in done.stderr
-    assert "Traceback" not in done.stderr

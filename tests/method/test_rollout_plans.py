@@ -57,26 +57,10 @@ def test_a_tree_forks_where_the_policy_is_least_sure():
     assert policy.asked == [(), (0,), (0,), (0, 1, 2), (0, 1, 2)]
 
 
-@pytest.mark.parametrize(("m", "n", "b"), [(12, 2, 2), (1, 1, 1), (3, 4, 1)])
-def test_there_are_m_times_one_plus_b_n_leaves(m, n, b):
-    plan = trees(trees=m, forks=n, branches=b)
-    leaves = draw(plan, Policy((0.5,) * 6))
-    assert len(leaves) == plan.voters == plan.trained == m * (1 + b * n)
-
-
 def test_a_leafs_entropy_is_that_of_all_its_tokens_the_shared_ones_too():
     leaves = draw(trees(), Policy((0.1, 0.9, 0.2, 0.8, 0.3)))
     assert [leaf.mean_entropy for leaf in leaves] == pytest.approx([0.46] * 5)
     assert all(len(leaf.entropies) == len(leaf.tokens) for leaf in leaves)
-
-
-def test_a_short_chain_is_forked_again_at_the_same_place():
-    assert trees(forks=3).fork_positions(chain_of((5,), "stop", (0.4,))) == [0, 0, 0]
-    assert len(draw(trees(forks=3), Policy((0.4,)))) == 7
-
-
-def test_ties_go_to_the_earlier_position():
-    assert trees().fork_positions(chain_of((1, 2, 3), "stop", (0.5, 0.5, 0.5))) == [0, 1]
 
 
 def test_a_branch_is_truncated_when_its_continuation_is():
@@ -93,17 +77,6 @@ def test_fork_positions_are_as_many_as_asked_and_within_the_chain(entropies, for
     assert all(0 <= position < len(entropies) for position in positions)
     assert len(set(positions)) == min(forks, len(entropies))
     assert entropies[positions[0]] == max(entropies)
-
-
-def test_every_token_of_a_leaf_has_its_own_log_probability():
-    leaves = draw(trees(), Policy((0.1, 0.9, 0.2, 0.8, 0.3)))
-    assert all(leaf.log_probs == tuple(-float(token) for token in leaf.tokens) for leaf in leaves)
-
-
-def test_independent_rollouts_are_drawn_from_the_prompt_alone():
-    policy = Policy((0.1, 0.2))
-    assert len(draw(Independent(voters=5, trained=2), policy)) == 5
-    assert policy.asked == [()] * 5
 
 
 def test_the_entropy_of_a_token_worked_by_hand():

@@ -1,6 +1,5 @@
 """Which prompts SRT calls easy."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,15 +11,6 @@ SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
 def test_the_top_third_is_kept_in_the_order_of_the_prompts():
     assert Easiest(1 / 3)([0.1, 0.9, 0.5, 0.9, 0.2, 0.7]) == [1, 3]
-
-
-@pytest.mark.parametrize(("count", "kept"), [(1, 1), (3, 1), (4, 2), (300, 100), (301, 101)])
-def test_a_third_is_rounded_up(count, kept):
-    assert len(Easiest(1 / 3)([0.5] * count)) == kept
-
-
-def test_equal_shares_go_to_the_earlier_prompt():
-    assert Easiest(0.5)([0.5, 0.5, 0.5, 0.5]) == [0, 1]
 
 
 def test_a_cutoff_keeps_what_stands_exactly_at_it():

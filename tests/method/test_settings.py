@@ -6,7 +6,7 @@ import pytest
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.method import parse_settings
 
 
 def test_defaults_are_the_papers():
@@ -76,10 +76,6 @@ def test_a_method_that_is_no_block_of_settings_is_refused(method):
         HookConfig(method=method)
 
 
-def test_numbers_may_be_text_as_other_readers_of_yaml_have_1e_6():
-    assert parse_settings({"name": "restrain", "eps": "1e-6", "sigma": "1e-3"}).sigma == 1e-3
-
-
 @pytest.mark.parametrize("name", ["ttrl", "srt_offline", "grpo_gold"])
 def test_delta_counts_where_missing_answers_are_penalised_and_survives_the_way_to_a_worker(name):
     for block in ({"name": name}, {"name": name, "missing": "penalize", "delta": 2}):
@@ -91,27 +87,3 @@ def test_delta_counts_where_missing_answers_are_penalised_and_survives_the_way_t
 def test_settings_survive_the_way_to_a_worker(sigma):
     sent = HookConfig(method=parse_settings({"name": "restrain", "sigma": sigma, "kappa": 0.2}))
     assert HookConfig.model_validate_json(sent.model_dump_json()) == sent
-
-
-@pytest.mark.parametrize(
-    ("block", "gold", "reference"),
-    [
-        ({"name": "restrain"}, False, True),
-        ({"name": "restrain", "prompt_weight": "none"}, False, False),
-        ({"name": "restrain", "prompt_weight": 0.5}, False, False),
-        ({"name": "ttrl"}, False, False),
-        ({"name": "srt_offline"}, False, True),
-        ({"name": "grpo_gold"}, True, False),
-    ],
-)
-def test_a_method_says_what_it_reads(block, gold, reference):
-    method = build(parse_settings(block))
-    assert (method.reads_gold, method.needs_reference) == (gold, reference)
-
-
-@pytest.mark.parametrize("weighting", ["gaussian", "majority", "uniform"])
-def test_an_ablation_swaps_the_label_weights_alone(weighting):
-    method = build(parse_settings({"name": "restrain", "label_weights": weighting, "prompt_weight": "none"}))
-    weights = method.score([0, 0, 0, 1]).label_weights
-    expected = {"majority": [1.0, 0.0], "uniform": [0.5, 0.5], "gaussian": [0.7310586, 0.2689414]}[weighting]
-    assert weights == pytest.approx(expected)

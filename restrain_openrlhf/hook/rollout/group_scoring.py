@@ -5,7 +5,6 @@ import random
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Self
 
 import aiohttp
@@ -18,7 +17,7 @@ from restrain_openrlhf.method import GroupScore, Method, build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
 from restrain_openrlhf.reference.prompt_rows import PromptRows
-from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group, scored_in_a_thread
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.service.service_config import load_token
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 
@@ -42,7 +41,7 @@ def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
 
 @dataclass(frozen=True)
 class InProcess:
-    """Scores groups in one thread, and in further threads those that need latex2sympy2, which may take seconds."""
+    """Scores groups in one thread."""
 
     scorer: GroupScorer
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="score"))
@@ -54,7 +53,8 @@ class InProcess:
         """
         if needed is not None and self.scorer.reference is not None:
             refuse_mismatch(self.scorer.reference, needed)
-        return await scored_in_a_thread(partial(score_whole_group, self.scorer, group), self.thread)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.thread, score_whole_group, self.scorer, group)
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,16 @@
 """ETTRL: TTRL on the leaves of trees that fork at high entropy (ETMR), with advantages reshaped by entropy (EAR)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import Field, StrictBool, StrictInt, model_validator
+from pydantic import Field, StrictInt
 
 from restrain_openrlhf.errors import GroupError
-from restrain_openrlhf.method.composition import Method, Transform
-from restrain_openrlhf.method.label_weightings import Majority
-from restrain_openrlhf.method.methods.ttrl import MajoritySettings
+from restrain_openrlhf.method.composition import Majority, Method, Ties, Transform
 from restrain_openrlhf.method.rollout_plans import EntropyTrees
-from restrain_openrlhf.method.settings import Number, register
+from restrain_openrlhf.method.settings import OneLabelSettings, register
 from restrain_openrlhf.method.types import GroupScore, PromptFacts
-
-
-@dataclass(frozen=True)
-class ClipAdvantages(Transform):
-    """clip(A, −bound, bound), one of ETTRL's two ways to reshape advantages."""
-
-    bound: float
-
-    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
-        return replace(score, pair=score.pair.clipped(self.bound))
 
 
 @dataclass(frozen=True)
@@ -54,50 +41,25 @@ class ResidualEntropy(Transform):
         return replace(score, pair=score.pair.times(factors))
 
 
-RESHAPINGS: dict[str, Callable[[float], tuple[Transform, ...]]] = {
-    "residual": lambda bound: (ResidualEntropy(),),
-    "clip": lambda bound: (ClipAdvantages(bound),),
-    "both": lambda bound: (ResidualEntropy(), ClipAdvantages(bound)),
-    "none": lambda bound: (),
-}
-TREE_KEYS = {"trees", "forks", "branches"}
-
-
 @register
-class Ettrl(MajoritySettings):
-    """Trees that fork where the token entropy is highest; with `etmr: false`, `votes` independent rollouts."""
+class Ettrl(OneLabelSettings):
+    """The majority of the leaves of trees, which fork where the token entropy is highest, is the pseudo-label."""
 
     name: Literal["ettrl"] = "ettrl"
-    etmr: StrictBool = Field(default=True, description="Draw trees; false: draw `votes` independent rollouts.")
-    trees: StrictInt = Field(default=12, ge=1, description="Trees per prompt.")
-    forks: StrictInt = Field(default=2, ge=1, description="Forks per tree, at the tokens of highest entropy.")
-    branches: StrictInt = Field(default=2, ge=1, description="Branches per fork.")
-    entropy_top_k: StrictInt = Field(
-        default=20,
-        ge=2,
-        le=20,
-        description="How many of the most likely tokens a token's entropy is computed from; vLLM gives at most 20.",
-    )
-    ear: Literal["residual", "clip", "both", "none"] = Field(
-        "residual", description="How advantages are reshaped by entropy."
-    )
-    ear_bound: Number = Field(
-        default=2.0, gt=0, allow_inf_nan=False, description="Limit of the clipped advantages, with ear: clip or both."
-    )
+    ties: Ties = "first"
+    """Among tied labels the first to appear wins (first), or they share the weight (split)."""
+    trees: StrictInt = Field(default=12, ge=1)
+    """Trees per prompt."""
+    forks: StrictInt = Field(default=2, ge=1)
+    """Forks per tree, at the tokens of highest entropy."""
+    branches: StrictInt = Field(default=2, ge=1)
+    """Branches per fork."""
+    entropy_top_k: StrictInt = Field(default=20, ge=2, le=20)
+    """How many of the most likely tokens a token's entropy is computed from; vLLM gives at most 20."""
+    ear: Literal["residual", "none"] = "residual"
+    """How advantages are reshaped by entropy."""
 
     def build(self) -> Method:
         trees = EntropyTrees(self.trees, self.forks, self.branches, self.entropy_top_k)
-        rollouts = trees if self.etmr else self.independent(self.entropy_top_k)
-        return self.compose(Majority(self.ties), *RESHAPINGS[self.ear](self.ear_bound), rollouts=rollouts)
-
-    @model_validator(mode="after")
-    def _every_key_has_an_effect(self) -> Self:
-        given = self.changed()
-        idle = TREE_KEYS & given if not self.etmr else {"votes", "train_on"} & given
-        if idle:
-            raise ValueError(f"{min(idle)} has no effect with etmr: {str(self.etmr).lower()}. Leave one of them out")
-        if not self.etmr and self.votes is None:
-            raise ValueError("etmr: false draws rollouts one by one, and needs their number. Set votes")
-        if "ear_bound" in given and self.ear not in ("clip", "both"):
-            raise ValueError(f"ear_bound has no effect with ear: {self.ear}. Leave it out, or set ear to clip or both")
-        return self
+        reshaping = (ResidualEntropy(),) if self.ear == "residual" else ()
+        return self.compose(Majority(self.ties), *reshaping, rollouts=trees)

@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.label_weightings import GoldLabel
+from restrain_openrlhf.method.composition import GoldLabel, Method
 from restrain_openrlhf.method.settings import OneLabelSettings, register
 
 

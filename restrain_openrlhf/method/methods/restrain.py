@@ -2,7 +2,7 @@
 
 The n rollouts of a prompt have m distinct answers, which are its labels: c_j rollouts gave label j, f_j = c_j / n, and
 M = max_j c_j. Of n_ref rollouts of the frozen model, c_ref gave that model's majority answer. A⁺ and A⁻ are in
-advantages.py (eq. 2 and 6).
+composition.py (eq. 2 and 6).
 """
 
 import math
@@ -12,8 +12,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, StrictBool, model_validator
 
-from restrain_openrlhf.method.composition import LabelWeighting, Method, Transform
-from restrain_openrlhf.method.label_weightings import Majority, Ties, Uniform
+from restrain_openrlhf.method.composition import LabelWeighting, Majority, Method, Ties, Transform, Uniform
 from restrain_openrlhf.method.settings import Amount, CommonSettings, Number, register
 from restrain_openrlhf.method.types import AdvantagePair, Facts, Floats, GroupScore, PromptFacts, Votes
 
@@ -84,22 +83,22 @@ class Restrain(CommonSettings):
     """The paper's method: sigma and k are those of eq. 3, kappa and delta of eq. 4, the prompt weight of eq. 5."""
 
     name: Literal["restrain"] = "restrain"
-    label_weights: Literal["gaussian", "majority", "uniform"] = Field(
-        "gaussian", description="How labels are weighted: by g of their vote share, only the majority, or all equally."
-    )
-    sigma: Number = Field(0.5, ge=0, description="Width of the Gaussian g; 0 and inf are its limits.")
-    k: Number = Field(1.0, ge=0, le=1, description="Centre of the Gaussian g.")
-    kappa: Amount = Field(
-        3, description="A group with a smaller majority is penalised: a count, or a share of n below 1; 0: no group."
-    )
-    prompt_weight: Literal["offline", "online", "none"] | Amount = Field(
-        "offline", description="u_x: g of the frozen model's majority share (offline), the group's (online); none: 1."
-    )
-    prompt_sigma: Number | None = Field(None, ge=0, description="Width of the prompt weight's g; null: sigma.")
-    scale_kl: StrictBool = Field(True, description="Whether u_x also multiplies the KL term.")
-    ties: Ties = Field(
-        "first", description="Among tied majority labels the first to appear wins (first), or all share (split)."
-    )
+    label_weights: Literal["gaussian", "majority", "uniform"] = "gaussian"
+    """How labels are weighted: by g of their vote share, only the majority, or all equally."""
+    sigma: Number = Field(0.5, ge=0)
+    """Width of the Gaussian g; 0 and inf are its limits."""
+    k: Number = Field(1.0, ge=0, le=1)
+    """Centre of the Gaussian g."""
+    kappa: Amount = 3
+    """A group with a smaller majority is penalised: a count, or a share of n below 1; 0: no group."""
+    prompt_weight: Literal["offline", "online", "none"] | Amount = "offline"
+    """u_x: g of the frozen model's majority share (offline), the group's (online); none: 1."""
+    prompt_sigma: Number | None = Field(None, ge=0)
+    """Width of the prompt weight's g; null: sigma."""
+    scale_kl: StrictBool = True
+    """Whether u_x also multiplies the KL term."""
+    ties: Ties = "first"
+    """Among tied majority labels the first to appear wins (first), or all share (split)."""
 
     def build(self) -> Method:
         weightings = {"gaussian": Gaussian(self.k, self.sigma), "majority": Majority(self.ties), "uniform": Uniform()}

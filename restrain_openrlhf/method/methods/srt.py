@@ -7,8 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.label_weightings import Majority, StoredLabel
+from restrain_openrlhf.method.composition import Majority, Method, StoredLabel
 from restrain_openrlhf.method.methods.ttrl import MajoritySettings
 from restrain_openrlhf.method.settings import Number, OneLabelSettings, register
 
@@ -51,15 +50,10 @@ class SrtEasy(MajoritySettings):
     """TTRL's labels, on the prompts with the highest majority shares of the frozen model."""
 
     name: Literal["srt_easy"] = "srt_easy"
-    easy_share: Number = Field(
-        default=1 / 3,
-        gt=0,
-        le=1,
-        description="Share of prompts to train on: those with the highest majority shares of the frozen model.",
-    )
-    easy_cutoff: Number | None = Field(
-        default=None, ge=0, le=1, description="Instead of easy_share: the majority share that a prompt must have."
-    )
+    easy_share: Number = Field(default=1 / 3, gt=0, le=1)
+    """Share of prompts to train on: those with the highest majority shares of the frozen model."""
+    easy_cutoff: Number | None = Field(default=None, ge=0, le=1)
+    """Instead of easy_share: the majority share that a prompt must have."""
 
     def build(self) -> Method:
         easy = Easiest(self.easy_share) if self.easy_cutoff is None else AtLeast(self.easy_cutoff)

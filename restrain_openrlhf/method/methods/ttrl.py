@@ -1,11 +1,10 @@
-"""TTRL: the majority of the group is the pseudo-label; SRT's easy set and ETTRL build on its settings."""
+"""TTRL: the majority of the group is the pseudo-label; SRT's easy set builds on its settings."""
 
 from typing import Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
-from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.label_weightings import Majority, Ties
+from restrain_openrlhf.method.composition import Majority, Method, Ties
 from restrain_openrlhf.method.rollout_plans import Independent
 from restrain_openrlhf.method.settings import OneLabelSettings, register
 
@@ -17,20 +16,16 @@ class MajoritySettings(OneLabelSettings):
     trained on.
     """
 
-    ties: Ties = Field(
-        default="first",
-        description="Among tied labels the first to appear wins (first), or they share the weight (split).",
-    )
-    votes: StrictInt | None = Field(
-        default=None, ge=2, description="Rollouts that vote; null: rollout.n_samples_per_prompt."
-    )
-    train_on: StrictInt | None = Field(
-        default=None, ge=2, description="Rollouts that are trained on: the first of those that vote; null: all."
-    )
+    ties: Ties = "first"
+    """Among tied labels the first to appear wins (first), or they share the weight (split)."""
+    votes: StrictInt | None = Field(default=None, ge=2)
+    """Rollouts that vote; null: rollout.n_samples_per_prompt."""
+    train_on: StrictInt | None = Field(default=None, ge=2)
+    """Rollouts that are trained on: the first of those that vote; null: all."""
 
-    def independent(self, top_k: int | None = None) -> Independent | None:
+    def independent(self) -> Independent | None:
         """The plan of independent rollouts; None if `votes` is not set, so that the host's flags decide."""
-        return None if self.votes is None else Independent(self.votes, self.train_on or self.votes, top_k)
+        return None if self.votes is None else Independent(self.votes, self.train_on or self.votes)
 
     @model_validator(mode="after")
     def _trains_on_voters(self) -> Self:

@@ -1,23 +1,33 @@
-"""How a request is read or refused: its token, its body (size, time and form), and the final answer of a query."""
+"""What happens to every request: how its body and token are read, how it is refused, and what is logged and counted.
+
+Neither the log (JSON lines on stderr) nor the Prometheus metrics have any text of a prompt or rollout.
+"""
 
 import asyncio
 import base64
+import json
 import logging
-import re
-from dataclasses import dataclass
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.process_collector import ProcessCollector
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from restrain_openrlhf.answers import AnswerKind, Row
-from restrain_openrlhf.errors import DataError, RestrainError
+from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.method import GroupScore
 from restrain_openrlhf.scoring.service.service_config import ServiceBlock
-from restrain_openrlhf.scoring.service.telemetry import log
 
 Body = TypeVar("Body", bound=BaseModel)
-# Characters of a prompt's end that must be in the query where the host has cut or changed the prompt's beginning.
-PROMPT_END = 200
+SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+SHARES = tuple(step / 10 for step in range(1, 11))
+_LOG = logging.getLogger("restrain.service")
+_LOG.setLevel(logging.INFO)
 
 
 class RefusedError(RestrainError):
@@ -53,9 +63,8 @@ async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> 
                     raise RefusedError(413, f"The body is larger than {most} bytes (service.limits.body_bytes).")
         return kind.model_validate_json(bytes(body))
     except TimeoutError:
-        raise RefusedError(
-            408, (f"The body did not arrive within {block.timing.body:g} s (service.timing.body).")
-        ) from None
+        detail = f"The body did not arrive within {block.timing.body:g} s (service.timing.body)."
+        raise RefusedError(408, detail) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where, status = ".".join(map(str, ("body", *first["loc"]))), 400 if first["type"] == "json_invalid" else 422
@@ -77,33 +86,60 @@ def given_token(authorization: str) -> str | None:
     return (password or user) if colon else None
 
 
-@dataclass(frozen=True)
-class Response:
-    """A response's final answer as written (None: missing), and whether the length limit cut the response off."""
-
-    answer: str | None
-    truncated: bool
+def log(event: str, level: int = logging.INFO, error: Exception | None = None, **values: object) -> None:
+    """Write one event with named values. Of an error, its type and the line that raised it are written."""
+    _LOG.log(level, event, exc_info=error, extra={"values": values})
 
 
-def read_response(query: str, prompt: str, ends: tuple[str, ...], kind: AnswerKind, row: Row) -> Response:
-    """The response in a query, which is the prompt and the response in one text.
+class JsonLines(logging.Handler):
+    """Writes our events, and the records of uvicorn and asyncio as the event `server`."""
 
-    Raises DataError if the query does not begin with its prompt, and where the row cannot be used.
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record to the current sys.stderr, without an exception's message, which may quote a rollout."""
+        other = {"event": "server", "logger": record.name, "message": record.getMessage().split("\n")[0]}
+        event = {"event": record.msg, **record.values} if hasattr(record, "values") else other
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            event |= {"exception": type(error).__name__, "where": [f"{at.filename}:{at.lineno}" for at in frames[-1:]]}
+        line = {"time": round(time.time(), 3), "level": record.levelname.lower(), **event}
+        print(json.dumps(line, default=str), file=sys.stderr, flush=True)
 
-    The client does not say whether a response is truncated. A response that ended by itself ends with one of `ends`,
-    because the client decodes with skip_special_tokens=False; every other one hit the length limit.
-    """
-    response = _after_prompt(query, prompt)
-    marks = "|".join(map(re.escape, sorted(ends, key=len, reverse=True)))
-    plain = re.sub(marks, "", response) if marks else response
-    return Response(kind.extract(plain, row), truncated=bool(ends) and not response.endswith(ends))
 
+class Metrics:
+    """All metrics of one process, in a registry of their own."""
 
-def _after_prompt(query: str, prompt: str) -> str:
-    # The host cuts the beginning off a prompt that is too long.
-    known = prompt if query.startswith(prompt) else prompt[-PROMPT_END:]
-    found = query.find(known)
-    if found < 0:
-        what = "The query does not begin with its prompt: the tokenizer changes the prompt's text when it encodes and"
-        raise DataError(f"{what} decodes it. Use one that does not.")
-    return query[found + len(known) :]
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self.requests = counter("restrain_requests", "Replies", ["path", "status"])
+        self.reply_seconds = histogram("restrain_reply_seconds", "Request to reply", ["path"], buckets=SECONDS)
+        self.pending = gauge("restrain_pending_requests", "Requests that are not answered yet")
+        self.draining = gauge("restrain_draining", "1 while the service drains")
+        self.slots = counter("restrain_slots", "Rollouts that took a slot of a group", ["kind"])
+        self.gone = counter("restrain_gone_requests", "Connections closed by the client before the reply")
+        self.held = counter("restrain_held_requests", "Requests told to come again after timing.hold")
+        self.neutral = counter("restrain_neutral_rollouts", "Rollouts answered without an advantage")
+        self.groups = counter("restrain_groups", "Groups by what became of them", ["outcome"])
+        self.penalized = counter("restrain_penalized_groups", "Groups without consensus")
+        self.answers = counter("restrain_answers", "Rollouts by their answer", ["kind"])
+        self.majority = histogram("restrain_majority_share", "Share of the commonest answer", buckets=SHARES)
+        self.score_seconds = histogram("restrain_score_seconds", "Wait for a thread, and scoring", buckets=SECONDS)
+
+    async def scored(self, work: Callable[[], GroupScore], truncated: int, outcome: str = "full") -> GroupScore:
+        """The group that `work` scores in a thread, counted in the metrics.
+
+        `truncated` is how many of its responses are truncated; `outcome` is "full" or "partial".
+        """
+        with self.groups.labels("failed").count_exceptions(), self.score_seconds.time():
+            group = await asyncio.to_thread(work)
+        self.groups.labels(outcome).inc()
+        missing = group.votes.classes.count(None)
+        kinds = {"given": len(group.answers) - missing, "missing": missing - truncated, "truncated": truncated}
+        for kind, count in kinds.items():
+            self.answers.labels(kind).inc(count)
+        self.penalized.inc(group.penalized)
+        self.majority.observe(group.votes.majority_count / group.votes.n)
+        return group

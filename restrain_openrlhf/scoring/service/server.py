@@ -1,45 +1,158 @@
-"""Runs the service: listens, and on SIGTERM drains before it stops."""
+"""The service: its HTTP application (whole groups, single rollouts, probes, metrics), and how it drains and stops."""
 
 import asyncio
 import gc
+import hmac
 import logging
 import math
 import resource
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from prometheus_client import generate_latest
+from pydantic import BaseModel
+from pydantic_core import from_json, to_json
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
+from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.scoring.service.handlers import Service, application
+from restrain_openrlhf.method import build
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.checks import SAMPLING, NeededReference, refuse_mismatch
+from restrain_openrlhf.reference.prompt_rows import PromptRows
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group, wire
+from restrain_openrlhf.scoring.service.get_reward import GetReward
+from restrain_openrlhf.scoring.service.requests import (
+    JsonLines,
+    Metrics,
+    RefusedError,
+    given_token,
+    log,
+    read_body,
+    refused,
+)
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
-from restrain_openrlhf.scoring.service.telemetry import JsonLines, log
 
 # All rollouts of a step connect at the same time. The kernel caps this number at net.core.somaxconn.
 BACKLOG = 8192
+SCORING_THREADS = 4
 
 
-def serve(config: ServiceConfig, token: str | None, host: str, port: int) -> None:
-    """Serve until told to stop. Raises a RestrainError if the configuration or the address cannot be used."""
-    server, family = DrainingServer(Service(config, token)), socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        what = f"--host {host} --port {port}: the server cannot listen there ({error.strerror})."
-        raise ConfigError(f"{what} Choose another port, or stop the process that uses this one.") from None
-    # Every pending request is an open socket, so allow as many as the system permits.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # With its default thresholds Python's garbage collector takes half of the time of a burst of requests.
-    gc.set_threshold(50_000, 20, 10)
-    logging.basicConfig(handlers=[JsonLines()], level=logging.WARNING, force=True)
-    log("starting", method=config.method.name, group_size=config.service.group_size, token=token is not None)
-    with asyncio.Runner() as runner:
-        runner.get_loop().set_default_executor(ThreadPoolExecutor(config.service.limits.scoring_threads))
-        runner.run(server.serve(sockets=[listening]))
-    log("stopped")
+@dataclass
+class Service:
+    """The state of the process. Raises a RestrainError if the method, the reference or the model is wrong."""
+
+    config: ServiceConfig
+    token: str | None
+    pending: int = 0
+    draining: bool = False
+
+    def __post_init__(self) -> None:
+        reference = load_reference(self.config.reference) if self.config.reference else None
+        if reference is not None and self.config.service.group_size is not None:
+            refuse_mismatch(reference, _needed_of_urls(self.config))
+        method = build(self.config.method)
+        rows = PromptRows.of(self.config.answer_rows, self.config.answers, method.reads_gold)
+        self.config.answers.check(rows.rows.values())
+        self.scorer = GroupScorer(method, reference, self.config.answers, rows)
+        self.metrics = Metrics()
+        self.get_reward = GetReward(self.config.service, self.scorer, self.metrics)
+        self.metrics.pending.set_function(lambda: self.pending)
+        self.metrics.draining.set_function(lambda: self.draining)
+
+    async def answer(self, request: Request, serve: Callable[[Request], Awaitable[BaseModel]]) -> Response:
+        """The reply of `serve`, counted in the metrics. An error becomes a reply as well."""
+        path, metrics = request.url.path, self.metrics
+        self.pending += 1
+        try:
+            with metrics.reply_seconds.labels(path).time():
+                self._refuse_strangers_and_crowds(request)
+                response = Response((await serve(request)).model_dump_json(), media_type="application/json")
+        except Exception as error:  # noqa: BLE001 - the client gets no stack trace, and one bad request ends no other
+            refusal = refused(error)
+            response = JSONResponse({"detail": str(refusal)}, refusal.status, refusal.headers)
+        finally:
+            self.pending -= 1
+        metrics.requests.labels(path, str(response.status_code)).inc()
+        return response
+
+    def _refuse_strangers_and_crowds(self, request: Request) -> None:
+        given = given_token(request.headers.get("authorization", "")) or ""
+        if self.token is not None and not hmac.compare_digest(given.encode(), self.token.encode()):
+            refusal = RefusedError(401, "Send the token as a bearer token, or as http://user:TOKEN@host in the URL.")
+            refusal.headers["WWW-Authenticate"] = 'Bearer realm="restrain", Basic realm="restrain"'
+            raise refusal
+        most = self.config.service.limits.pending
+        if self.pending > most:
+            raise RefusedError(503, f"{most} requests are pending already (service.limits.pending).", again=True)
+
+    async def score(self, request: Request) -> wire.ScoreReply:
+        """Each group's score, in order. Raises a RestrainError if one has none."""
+        body = await read_body(request, wire.ScoreRequest, self.config.service)
+        self._refuse_other_method(body.method)
+        reference = self.scorer.reference
+        if reference is not None and body.reference is not None:
+            refuse_mismatch(reference, body.reference)
+        groups = await asyncio.gather(*map(self._scored, body.groups))
+        compared = body.reference is not None
+        return wire.ScoreReply(groups=groups, answers=self.scorer.kind.identity, reference_compared=compared)
+
+    async def _scored(self, group: wire.GroupRequest) -> wire.GroupReply:
+        truncated = sum(not response.finished for response in group.responses)
+        return wire.GroupReply.of(await self.metrics.scored(partial(score_whole_group, self.scorer, group), truncated))
+
+    def _refuse_other_method(self, given: dict[str, Any] | None) -> None:
+        # Compare the settings as JSON has them: there infinity is null.
+        own = from_json(to_json(self.config.method.model_dump(mode="json"), inf_nan_mode="null"))
+        theirs = own if given is None else given
+        for key in sorted({*own, *theirs}):
+            if theirs.get(key) != own.get(key):
+                detail = f"method.{key} is {theirs.get(key)!r} in the request, but {own.get(key)!r} in the service."
+                raise RefusedError(409, detail)
+
+
+def _needed_of_urls(config: ServiceConfig) -> NeededReference:
+    """How the reference of /get_reward must have been made; requests do not say which model and sampling they use."""
+    block = config.service
+    fingerprint = model_fingerprint(block.model) if block.model else None
+    drawn = {name: getattr(block, name) for name in SAMPLING}
+    needed = NeededReference(model_fingerprint=fingerprint, n=block.group_size, **drawn)
+    return needed.by(config.reference_n, config.reference_sampling)
+
+
+def application(service: Service) -> Starlette:
+    """The endpoints of the service, its probes and its metrics (docs/operations/reward_service.md)."""
+
+    async def score(request: Request) -> Response:
+        return await service.answer(request, service.score)
+
+    async def get_reward(request: Request) -> Response:
+        return await service.answer(request, service.get_reward.serve)
+
+    async def healthz(_request: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def readyz(_request: Request) -> Response:
+        state, status = ("draining", 503) if service.draining else ("ready", 200)
+        return JSONResponse({"status": state}, status)
+
+    async def metrics(_request: Request) -> Response:
+        return PlainTextResponse(generate_latest(service.metrics.registry))
+
+    posts = {"/v1/score": score, "/get_reward": get_reward}
+    gets = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+    routes = [Route(path, serve, methods=["POST"]) for path, serve in posts.items()]
+    return Starlette(routes=[*routes, *(Route(path, serve) for path, serve in gets.items())])
 
 
 class DrainingServer(uvicorn.Server):
@@ -71,8 +184,8 @@ class DrainingServer(uvicorn.Server):
         """uvicorn's hook, called ten times a second. Returns whether to end."""
         now, timing = time.monotonic(), self.service.config.service.timing
         collector = self.service.get_reward.collector
-        for key in tuple(collector.groups) if counter % 5 == 0 else ():
-            collector.sweep(key, now)
+        for prompt in tuple(collector.groups) if counter % 5 == 0 else ():
+            collector.sweep(prompt, now)
         if self.service.draining and self.drain_since == math.inf:
             log("draining")
             self.drain_since = now + timing.drain_notice
@@ -81,3 +194,24 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
             self.service.get_reward.stop()
         return await super().on_tick(counter)
+
+
+def serve(config: ServiceConfig, token: str | None, host: str, port: int) -> None:
+    """Serve until told to stop. Raises a RestrainError if the configuration or the address cannot be used."""
+    server, family = DrainingServer(Service(config, token)), socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        what = f"--host {host} --port {port}: the server cannot listen there ({error.strerror})."
+        raise ConfigError(f"{what} Choose another port, or stop the process that uses this one.") from None
+    # Every pending request is an open socket, so allow as many as the system permits.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # With its default thresholds Python's garbage collector takes half of the time of a burst of requests.
+    gc.set_threshold(50_000, 20, 10)
+    logging.basicConfig(handlers=[JsonLines()], level=logging.WARNING, force=True)
+    log("starting", method=config.method.name, group_size=config.service.group_size, token=token is not None)
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_default_executor(ThreadPoolExecutor(SCORING_THREADS))
+        runner.run(server.serve(sockets=[listening]))
+    log("stopped")

@@ -17,7 +17,7 @@ MIN_TOKEN_LENGTH = 16
 
 
 class _Block(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Timing(_Block, strict=True):
@@ -26,67 +26,49 @@ class Timing(_Block, strict=True):
     `hold` is below 180, so that the service ends a try and not a dead socket. `deadline` is below the sum of all tries.
     """
 
-    hold: float = Field(
-        170.0, gt=0, lt=180, description="Seconds that a request waits. Then its client is told to ask again."
-    )
-    deadline: float = Field(
-        800.0, gt=0, lt=904, description="Seconds after which an incomplete group is scored as it is."
-    )
-    retake: float = Field(
-        15.0, gt=1, description="Seconds that the slot of a disconnected client waits for its next try."
-    )
-    keep: float = Field(900.0, gt=0, description="Seconds during which late rollouts of an ended group get reward 0.")
-    body: float = Field(30.0, gt=0, description="Longest wait for a request's body, in seconds.")
-    drain: float = Field(30.0, ge=0, description="Seconds after drain_notice that open requests have to complete.")
-    drain_notice: float = Field(
-        5.0,
-        ge=0,
-        description=(
-            "Seconds after SIGTERM during which /readyz says 503 before draining starts, so that load balancers notice."
-        ),
-    )
+    hold: float = Field(170.0, gt=0, lt=180)
+    """Seconds that a request waits. Then its client is told to ask again."""
+    deadline: float = Field(800.0, gt=0, lt=904)
+    """Seconds after which an incomplete group is scored as it is."""
+    retake: float = Field(15.0, gt=1)
+    """Seconds that the slot of a disconnected client waits for its next try."""
+    keep: float = Field(900.0, gt=0)
+    """Seconds during which late rollouts of an ended group get reward 0."""
+    body: float = Field(30.0, gt=0)
+    """Longest wait for a request's body, in seconds."""
+    drain: float = Field(30.0, ge=0)
+    """Seconds after drain_notice that open requests have to complete."""
+    drain_notice: float = Field(5.0, ge=0)
+    """Seconds after SIGTERM during which /readyz says 503 before draining starts, so that load balancers notice."""
 
 
 class RequestLimits(_Block, strict=True):
     """Counts and bytes beyond which a request is refused."""
 
-    pending: int = Field(32_768, ge=1, description="Most requests that may wait at the same time.")
-    body_bytes: int = Field(16 * 2**20, ge=1024, description="Largest body of a request, in bytes.")
-    groups: int = Field(256, ge=1, description="Most groups in one request to /v1/score.")
-    responses: int = Field(1024, ge=2, description="Most responses in one group.")
-    scoring_threads: int = Field(4, ge=1, description="Threads that score groups.")
+    pending: int = Field(32_768, ge=1)
+    """Most requests that may wait at the same time."""
+    body_bytes: int = Field(16 * 2**20, ge=1024)
+    """Largest body of a request, in bytes."""
 
 
 class ServiceBlock(_Block):
     """The `service:` block.
 
-    `group_size` turns /get_reward on, and the seven keys after it only apply to /get_reward.
+    `group_size` turns /get_reward on, and the five keys after it only apply to /get_reward.
     """
 
-    group_size: int | None = Field(
-        None, strict=True, ge=2, le=4096, description="Rollouts per group (n_samples_per_prompt); null: no /get_reward."
-    )
-    end_of_text: str | tuple[str, ...] | None = Field(
-        None, description="The texts that end a finished response; []: truncation cannot be detected."
-    )
-    labelled_rows: Literal["refuse", "vote"] = Field(
-        "refuse", description="What happens to rows with a label: refuse them, or let them vote and ignore the label."
-    )
-    reward: Literal["net_advantage", "expected"] = Field(
-        "net_advantage",
-        description="What `rewards` of /get_reward holds: A⁺ + A⁻ (net_advantage), or the expected reward.",
-    )
-    model: str | None = Field(
-        None,
-        description=(
-            "The trained model (a folder or hub id). The reference must have been made with it; null: not checked."
-        ),
-    )
-    temperature: float = Field(1.0, strict=True, ge=0, description="The trainer's rollout.temperature.")
-    top_p: float = Field(1.0, strict=True, ge=0, le=1, description="The trainer's rollout.top_p.")
-    max_new_tokens: int | None = Field(
-        None, strict=True, ge=1, description="The trainer's rollout.max_new_tokens; null: not checked."
-    )
+    group_size: int | None = Field(None, strict=True, ge=2, le=4096)
+    """Rollouts per group (n_samples_per_prompt); null: no /get_reward."""
+    end_of_text: str | tuple[str, ...] | None = None
+    """The texts that end a finished response; []: truncation cannot be detected."""
+    model: str | None = None
+    """The trained model (a folder or hub id). The reference must have been made with it; null: not checked."""
+    temperature: float = Field(1.0, strict=True, ge=0)
+    """The trainer's rollout.temperature."""
+    top_p: float = Field(1.0, strict=True, ge=0, le=1)
+    """The trainer's rollout.top_p."""
+    max_new_tokens: int | None = Field(None, strict=True, ge=1)
+    """The trainer's rollout.max_new_tokens; null: not checked."""
     timing: Timing = Timing()
     limits: RequestLimits = RequestLimits()
 
@@ -94,24 +76,18 @@ class ServiceBlock(_Block):
 class ServiceConfig(_Block):
     """A whole configuration file of `restrain serve`."""
 
-    method: MethodSettings = Field(description="The method's name and its settings.")
-    answers: AnyKind = Field(MATHEMATICS, description="The kind of answer that the votes are about, and its settings.")
-    answer_rows: Path | None = Field(
-        None, description="The training file, if the kind of answer reads columns that requests do not contain."
-    )
-    reference: Path | None = Field(
-        None, description="The reference file of the offline pass, for methods that read one."
-    )
-    reference_n: int | None = Field(
-        None, strict=True, ge=1, description="/get_reward: rollouts per prompt in the reference; null: group_size."
-    )
-    reference_sampling: Literal["same", "any"] = Field(
-        "same",
-        description=(
-            "For /get_reward: same: the reference must have been sampled with service.temperature, top_p and "
-            "max_new_tokens; any: not checked."
-        ),
-    )
+    method: MethodSettings
+    """The method's name and its settings."""
+    answers: AnyKind = MATHEMATICS
+    """The kind of answer that the votes are about, and its settings."""
+    answer_rows: Path | None = None
+    """The training file, if the kind of answer reads columns that requests do not contain."""
+    reference: Path | None = None
+    """The reference file of the offline pass, for methods that read one."""
+    reference_n: int | None = Field(None, strict=True, ge=1)
+    """/get_reward: rollouts per prompt in the reference; null: group_size."""
+    reference_sampling: Literal["same", "any"] = "same"
+    """/get_reward: same: the reference must have service.temperature, top_p and max_new_tokens; any: not checked."""
     service: ServiceBlock = ServiceBlock()
 
 
@@ -125,10 +101,10 @@ def load_service_config(path: Path) -> ServiceConfig:
             f"{path}: service: give both group_size and end_of_text (the texts that end a finished response, such as "
             "<|im_end|>; [] if truncation cannot be seen), or neither."
         )
-    if block.group_size is not None and not (method.rollouts is None and method.selection is None):
-        what = f"The method {method.name!r} draws its own rollouts or chooses prompts, which service.group_size "
+    if block.group_size is not None and (method.rollouts or method.selection or method.reads_gold):
         raise ConfigError(
-            f"{what}does not support. Leave service.group_size out, and train with the agent "
+            f"The method {method.name!r} draws its own rollouts, chooses prompts or reads gold, which "
+            "service.group_size does not support. Leave service.group_size out, and train with the agent "
             "(docs/journeys/integration.md)."
         )
     return config

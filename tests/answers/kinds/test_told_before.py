@@ -87,8 +87,8 @@ def agent_alone(kind, rows, _tmp_path):
 
 
 def service(kind, rows, _tmp_path):
-    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
-    from restrain_openrlhf.scoring.service.handlers import Service
+    pytest.importorskip("uvicorn", reason="needs restrain-openrlhf[serve]")
+    from restrain_openrlhf.scoring.service.server import Service
     from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 
     Service(ServiceConfig(method={"name": "ttrl"}, answers=kind, answer_rows=rows), None)

@@ -35,7 +35,8 @@ def training() -> set[str]:
 
 
 def service() -> set[str]:
-    from restrain_openrlhf.scoring.service.telemetry import Metrics
+    """As exported."""
+    from restrain_openrlhf.scoring.service.requests import Metrics
 
     exported = set()
     for family in Metrics().registry.collect():

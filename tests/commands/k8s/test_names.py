@@ -218,7 +218,7 @@ def test_no_two_presets_have_an_object_in_common_but_the_platform():
 
 @pytest.mark.parametrize("folder", ["base/reward", "components/url-only"])
 def test_the_reward_services_configuration_is_one(folder):
-    pytest.importorskip("fastapi", reason="needs the reward service (pip install restrain-openrlhf[service])")
+    pytest.importorskip("uvicorn", reason="needs the reward service (pip install restrain-openrlhf[service])")
     from restrain_openrlhf.scoring.service.service_config import load_service_config
 
     load_service_config(ROOT / "k8s" / folder / "reward.yaml")

@@ -186,7 +186,7 @@ def files(tmp_path):
     uneven = [{"id": place, "problem": f"p{place}", "responses": ["1"] * (place + 1)} for place in range(2)]
     (tmp_path / "uneven.jsonl").write_text(lines(*uneven))
     (tmp_path / "other.jsonl").write_text(lines({"problem": "another", "answer": "1"}))
-    for name, method in {"ttrl": "", "ettrl": "", "entropies": "ettrl, etmr: false, votes: 16"}.items():
+    for name, method in {"ttrl": "", "ettrl": "", "entropies": "ettrl, trees: 8, forks: 1, branches: 1"}.items():
         (tmp_path / name).mkdir()
         config(tmp_path / name, f"name: {method or name}")
     return tmp_path

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -18,7 +18,6 @@ RESTRAIN = {"name": "restrain", "prompt_weight": "online", "kappa": 2}
 GROUP = (3, 3, 4, 5)
 
 Pair = tuple[float, float]
-Ask = Callable[[dict[str, Any]], Awaitable[Pair]]
 
 
 def rollout(prompt: str, answer: object, words: str = "", end: str = END, label: Any = "") -> dict[str, list[Any]]:
@@ -58,18 +57,6 @@ def expected(answers: Sequence[object] = GROUP, method: dict[str, Any] = RESTRAI
     return [pytest.approx(one) for one in zip(pair.positive.tolist(), pair.negative.tolist(), strict=True)]
 
 
-def openrlhf_client(*urls: str) -> Ask:
-    """OpenRLHF's own client; it asks several servers in turn, but repeats a request at the same one."""
-    agent = pytest.importorskip("openrlhf.utils.agent", reason="needs the training stack (make install)")
-    executor = agent.SingleTurnAgentExecutor(list(urls))
-
-    async def ask_one(body: dict[str, Any]) -> Pair:
-        ((reply,),) = [await executor._fetch_rewards_via_http(body["query"], body["prompts"], body["labels"])]
-        return reply["extra_logs"][POSITIVE], reply["extra_logs"][NEGATIVE]
-
-    return ask_one
-
-
 class Since:
     """What the replicas' counters have counted since this was made."""
 
@@ -79,13 +66,6 @@ class Since:
         for line in self._lines():
             name, value = line.rsplit(" ", 1)
             self.before[name] = self.before.get(name, 0.0) + float(value)
-
-    @classmethod
-    def start_of(cls, replica: Replica) -> "Since":
-        """Since the replica's process began: clients that were waiting for it may have come before this is made."""
-        counted = cls(replica)
-        counted.before.clear()
-        return counted
 
     def _lines(self) -> list[str]:
         texts = [replica.http.get("/metrics").text for replica in self.replicas]

@@ -64,12 +64,6 @@ class Replica:
             time.sleep(0.02)
         raise AssertionError(f"the service is not ready: {self.log.read_text()}")
 
-    def wait_until_told(self, event: str, seconds: float = 60) -> None:
-        until = time.monotonic() + seconds
-        while event not in [each["event"] for each in self.events()]:
-            assert time.monotonic() < until, self.log.read_text()
-            time.sleep(0.02)
-
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -134,7 +128,7 @@ class Services:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[Services]:
-    pytest.importorskip("fastapi", reason=NEEDED)
+    pytest.importorskip("uvicorn", reason=NEEDED)
     running = Services(tmp_path)
     yield running
     running.end()
@@ -147,7 +141,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     Each test asks it with prompts of its own (`prompt`), counts from where the counters stand (`Since`), and leaves
     nobody waiting.
     """
-    pytest.importorskip("fastapi", reason=NEEDED)
+    pytest.importorskip("uvicorn", reason=NEEDED)
     running = Services(tmp_path_factory.mktemp("services"))
     started: dict[str, Replica] = {}
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.scoring.service.group_collector import Group, GroupCollector, Reply, Slot
-from restrain_openrlhf.scoring.service.requests import Response
+from restrain_openrlhf.scoring.service.get_reward import Group, GroupCollector, Reply, Response, Slot
 from restrain_openrlhf.scoring.service.service_config import Timing
 from restrain_openrlhf.scoring.wire import RewardReply
 
@@ -27,7 +26,7 @@ class World:
         self.collector = GroupCollector(N, TIMING, self.to_score.append)
 
     def arrive(self, text: str, key: str = "p") -> Slot:
-        return self.collector.arrive((key, None), text, Response(text, False), self.now)
+        return self.collector.arrive(key, text, Response(text, False), self.now)
 
     def leave(self, slot: Slot) -> None:
         self.collector.leave(slot, self.now)
@@ -76,12 +75,6 @@ def test_twins_are_two_rollouts_and_a_vacant_slot_is_its_own_texts(world):
     assert world.finish_scoring() == ["xxxy"]
 
 
-def test_groups_are_scored_in_the_order_of_their_texts_whoever_came_first(world):
-    for text in ("d", "b", "a", "c"):
-        world.arrive(text)
-    assert world.finish_scoring() == ["abcd"]
-
-
 def test_a_slot_nobody_comes_back_to_is_given_up_so_that_steps_do_not_mix(world):
     left = [world.arrive(text) for text in "ab"]
     for slot in left:
@@ -120,16 +113,6 @@ def test_the_deadline_scores_who_is_there_and_later_ones_are_late_for_a_while(wo
     assert world.arrive("e").kind == "first"
 
 
-def test_who_is_too_late_even_for_that_opens_a_group(world):
-    slot = world.arrive("a")
-    world.wait(TIMING.deadline)
-    world.finish_scoring()
-    world.read(slot)
-    world.wait(TIMING.keep + 1)
-    assert world.collector.groups == {}
-    assert world.arrive("b").kind == "first"
-
-
 EVENTS = st.sampled_from(["arrive", "arrive", "arrive", "drop", "retry", "score", "read", "wait", "deadline"])
 
 
@@ -146,7 +129,7 @@ def test_whatever_happens_every_rollout_is_answered_once_in_a_group_of_its_promp
 
     def arrive(key: str, text: str) -> None:
         slot = world.arrive(text, key)
-        assert slot.group.key[0] == key
+        assert slot.group.prompt == key
         waiting.append((slot, key, text))
 
     def read_all() -> None:

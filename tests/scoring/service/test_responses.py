@@ -4,7 +4,7 @@ import pytest
 
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.scoring.service.requests import Response, read_response
+from restrain_openrlhf.scoring.service.get_reward import Response, read_response
 
 ENDS = ("<|im_end|>", "<|box|>")
 

@@ -1,18 +1,14 @@
 """POST /v1/score: what scoring in process gives, bit for bit; any number of replicas, of which any may be killed."""
 
-import asyncio
 import math
 import random
-import signal
 
-import httpx
 import pytest
 
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
-from tests.round_robin import RoundRobin
-from tests.scoring.service.clients import RESTRAIN, Since
+from tests.scoring.service.clients import RESTRAIN
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -24,11 +20,11 @@ METHODS = {
 
 
 def group(prompt: str, n: int = 12, entropies: bool = False, chance: random.Random | None = None) -> GroupRequest:
-    """Twins, a missing answer and one that was cut off, and answers that need latex2sympy2."""
+    """Twins, a missing answer and one that was cut off."""
     chance = chance or random.Random(prompt)
     texts = [
         "I give up",
-        r"\boxed{\sum_{i=1}^{3} i}",
+        r"\boxed{12/2}",
         *(rf"so \boxed{{{chance.choice([6, 6, 7, '1/3'])}}}" for _ in range(n)),
     ]
     responses = tuple(GroupResponse(text=text, finished=number != 3) for number, text in enumerate(texts[:n]))
@@ -76,43 +72,3 @@ def test_a_group_that_cannot_be_scored_says_why(services):
     assert reply.status_code == 409
     assert "12" in reply.json()["detail"]
     assert service.metric('restrain_groups_total{outcome="failed"}') == 1
-
-
-async def score(client: httpx.AsyncClient, url: str, one: GroupRequest) -> GroupReply:
-    """One group, asked for until it is answered, as the agent does."""
-    content = body([one], RESTRAIN)
-    while True:
-        try:
-            reply = await client.post(f"{url}/v1/score", content=content)
-        except httpx.TransportError:
-            reply = None
-        if reply is not None and reply.status_code == 200:
-            (scored,) = ScoreReply.model_validate_json(reply.content).groups
-            return scored
-        assert reply is None or reply.status_code >= 500, reply.text
-        await asyncio.sleep(0.1)
-
-
-def test_a_replica_killed_in_the_middle_and_started_again_loses_nothing(services):
-    replicas = services.start_two(method=RESTRAIN, gathers=False)
-    groups = [group(f"p{number}") for number in range(120)]
-
-    async def scenario() -> list[GroupReply]:
-        limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
-        async with httpx.AsyncClient(timeout=60, limits=limits) as client:
-            counted = Since(*replicas)
-            asked = [asyncio.create_task(score(client, balancer.url, one)) for one in groups[:60]]
-            await counted.reaches("restrain_groups_total", 30)
-            # Of the others each second one waits for a replica that answers no more, and is then killed.
-            replicas[0].process.send_signal(signal.SIGSTOP)
-            by_the_other = Since(replicas[1])
-            asked += [asyncio.create_task(score(client, balancer.url, one)) for one in groups[60:]]
-            await by_the_other.reaches("restrain_groups_total", 10)
-            assert not all(task.done() for task in asked)
-            replicas[0].kill()
-            replicas[0] = await asyncio.to_thread(services.start, port=replicas[0].port, method=RESTRAIN, gathers=False)
-            return await asyncio.gather(*asked)
-
-    with RoundRobin([replica.port for replica in replicas]) as balancer:
-        assert asyncio.run(scenario()) == in_process(RESTRAIN, groups)
-    assert replicas[1].metric("restrain_groups_total") > 0

@@ -5,7 +5,6 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,7 +15,6 @@ from tests.scoring.service.clients import (
     Since,
     connections,
     expected,
-    openrlhf_client,
     pairs,
     rollout,
     rollouts,
@@ -43,7 +41,7 @@ class Ended:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory) -> Ended:
     """Three of a group, whose last comes while the service drains."""
-    pytest.importorskip("fastapi", reason=NEEDED)
+    pytest.importorskip("uvicorn", reason=NEEDED)
     services = Services(tmp_path_factory.mktemp("ended"))
     service = services.start(method=RESTRAIN, timing={"drain_notice": NOTICE, "drain": LONG})
     counted = Since(service)
@@ -107,47 +105,6 @@ def test_it_ends_with_status_0_and_its_log_is_one_json_object_per_line_without_t
     assert ended.status == 0
     assert [event["event"] for event in ended.events] == ["starting", "draining", "stopped"]
     assert SECRET_TEXT not in ended.log
-
-
-def test_a_second_signal_ends_at_once(services):
-    service = services.start(timing={"drain": LONG})
-    counted = Since(service)
-    with socket.create_connection(("127.0.0.1", service.port)) as client:
-        text = b'{"query": ["p\\\\boxed{3}<|im_end|>"], "prompts": ["p"], "labels": [""]}'
-        client.sendall(b"POST /get_reward HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
-        counted.wait_for("restrain_slots_total", 1)
-        since = time.monotonic()
-        service.process.send_signal(signal.SIGTERM)
-        service.wait_until_told("draining")
-        assert service.terminate() == 0
-        assert time.monotonic() - since < LONG / 2
-
-
-@pytest.mark.host
-def test_a_killed_service_comes_back_with_its_clients(services, monkeypatch):
-    """The killed service loses the rollouts that it had gathered. Each of OpenRLHF's clients asks again.
-
-    A client waits between its five tries until the service is back. Its own pause of a second could be too short on a
-    busy machine.
-    """
-    service = services.start(method=RESTRAIN)
-    ask_one, counted = openrlhf_client(service.reward_url), Since(service)
-    names = [f"p{number} " for number in range(10)]
-
-    async def scenario():
-        early = [[asyncio.create_task(ask_one(body)) for body in rollouts(name)[:3]] for name in names]
-        await counted.reaches("restrain_slots_total", 3 * len(names))
-        is_back = asyncio.Event()
-        waits = {**vars(asyncio), "sleep": lambda _seconds: is_back.wait()}
-        monkeypatch.setattr("openrlhf.utils.agent.asyncio", SimpleNamespace(**waits))
-        service.kill()
-        again = await asyncio.to_thread(services.start, port=service.port, method=RESTRAIN)
-        is_back.set()
-        await asyncio.to_thread(Since.start_of(again).wait_for, "restrain_slots_total", 3 * len(names))
-        last = [asyncio.create_task(ask_one(rollouts(name)[3])) for name in names]
-        return [await asyncio.gather(*group, one) for group, one in zip(early, last, strict=True)]
-
-    assert asyncio.run(scenario()) == [expected()] * len(names)
 
 
 def test_a_port_that_is_taken_is_a_clear_error(services):
