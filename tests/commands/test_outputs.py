@@ -75,7 +75,7 @@ def options_of(command, words=()):
 
 
 # Options of these names are where output goes; the help of each command says so. No other option may say that.
-OUTPUTS = ("--out", "--export", "--supervised")
+OUTPUTS = ("--out", "--supervised")
 # What two commands ask for before they look at --out.
 MORE = {"eval": ("--model", "m", "--benchmarks", "b"), "reference": ("--model", "m", "--prompts", "p")}
 EVERY = [*options_of(get_command(restrain_app)), *options_of(get_command(test_time.cli.app))]

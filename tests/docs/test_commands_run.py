@@ -22,7 +22,6 @@ import huggingface_hub  # noqa: E402
 import matplotlib  # noqa: E402
 
 from restrain_openrlhf.commands import main, study  # noqa: E402
-from restrain_openrlhf.commands.view import server  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import WORDS  # noqa: E402
 from restrain_openrlhf.data.identity import ensure_model  # noqa: E402
 from restrain_openrlhf.evaluation import job  # noqa: E402
@@ -145,7 +144,6 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
         (study, "run_together"),
         (job, "RolloutEngine"),
         (train_ppo_ray, "run"),
-        (server, "serve"),
         (service, "serve"),
     ):
         monkeypatch.setattr(module, name, heavy)

@@ -48,7 +48,7 @@ def the_runs_are_looked_at(demo: Path) -> None:
         done = run(restrain("analyze", demo / method / "train", *gold, "--json"))
         right[method] = json.loads(done.stdout)["total"]["label_accuracy"]
     assert right["restrain"] > right["ttrl"] + 0.1
-    done = run(restrain("view", trained, *gold, "--export", demo / "view.html"))
+    done = run(restrain("view", trained, *gold, "--out", demo / "view.html"))
     assert done.returncode == 0, done.stderr
     assert (demo / "view.html").stat().st_size > 100_000
     done = run(restrain("publish", trained))
