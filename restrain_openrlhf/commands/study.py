@@ -19,10 +19,12 @@ from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.outputs import whole_file, write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
+from restrain_openrlhf.hook.launch.train import refuse_another_run
 from restrain_openrlhf.machine.processes import Command, run_together
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import HeldOutAccuracy, read_held_out
 from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.offline_pass import sample_reference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,8 +111,6 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
     them. RunError is raised before anything trains if a folder, even of a complete run, holds a run of another
     configuration or other inputs.
     """
-    from restrain_openrlhf.hook.launch.train import refuse_another_run  # noqa: PLC0415 - keeps `restrain --help` quick
-
     for config in {run.config.read_reference: run.config for run in reversed(runs)}.values():
         make_reference(config, console)
     for run in runs:
@@ -135,8 +135,6 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
 
 def make_reference(config: RunConfig, console: Console) -> None:
     """Sample the reference file that the run's method reads, if it is missing or was not finished."""
-    from restrain_openrlhf.reference.offline_pass import sample_reference  # noqa: PLC0415
-
     if config.read_reference is not None and not _is_whole(config.read_reference):
         console.print(f"sampling the reference {config.read_reference}")
         sample_reference(config, config.read_reference)

@@ -5,7 +5,7 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from restrain_openrlhf.commands.demo.run import Demo, write_task
+from restrain_openrlhf.commands.demo import Demo, write_task
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, WORDS

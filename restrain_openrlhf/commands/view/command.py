@@ -7,6 +7,8 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import GOLD, to_file
+from restrain_openrlhf.commands.view.groups import viewed_run
+from restrain_openrlhf.config.blocks import MIB
 
 
 def view(
@@ -22,9 +24,7 @@ def view(
     The page is one file, which needs no server and no network. The run may still be training: write the page again for
     its new steps. For a folder that contains runs, their folders are printed.
     """
-    from restrain_openrlhf.commands.view.groups import viewed_run  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.commands.view.page import export  # noqa: PLC0415
-    from restrain_openrlhf.config.blocks import MIB  # noqa: PLC0415
+    from restrain_openrlhf.commands.view.page import export  # noqa: PLC0415 - keeps `--help` quick
 
     found, out = viewed_run(run, gold), out or run / "rollouts.html"
     groups, with_responses, damaged = export(found, out, max_mb)

@@ -14,7 +14,7 @@ import yaml
 
 from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, SHARED, stage_of, stages_of
 from restrain_openrlhf.commands.main import app
-from restrain_openrlhf.commands.reference import parse_shard
+from restrain_openrlhf.commands.options import parse_shard
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.config.yaml_file import load_run_config

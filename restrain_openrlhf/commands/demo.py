@@ -1,33 +1,27 @@
-"""Runs the demo: the task, the offline pass, training by each method, evaluation before and after, and the report."""
+"""`restrain demo`: trains a small model on this machine by each method, without labels, and writes a report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from matplotlib.figure import Figure
+import typer
 from pydantic import BaseModel, ValidationError
+from rich.console import Console
 
-from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.commands.options import Overrides, Quiet, to_folder
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import WORDS, DemoTask
+from restrain_openrlhf.data.demo_tasks.tasks import WORDS, DemoTask, task_named
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
-from restrain_openrlhf.evaluation.figures import (
-    PageTable,
-    Picture,
-    draw_reliability,
-    load_curves,
-    save_figures,
-    save_run_figures,
-    write_page,
-)
 from restrain_openrlhf.evaluation.grade import grade_vote
 from restrain_openrlhf.evaluation.result import Scores, accuracy
-from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
+from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered, step_progress
 from restrain_openrlhf.hook.launch.train import train
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.folder import RunFolder
@@ -35,9 +29,27 @@ from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 RESULT_FILE = "result.json"
 # If more of the majorities than this share are one answer, the result says so.
 TEMPLATE_SHARE = 0.5
+ROLLOUTS = 16
+HELD_OUT_PROBLEMS = 200
+# The parts of the demo for each method: votes, accuracy before, training, accuracy after.
+PARTS = 4
+# The columns of the report's table.
+HEADER = ("policy", "pass@1", "95 % over problems", f"maj@{ROLLOUTS}", "without an answer", "gain in points")
+REFERENCE_SEED, EVALUATION_SEED = 42, 7
+# The host evaluates the held-out problems before training and every few steps.
+EVALUATION: Mapping[str, object] = {
+    "evaluate_first": True,
+    "openrlhf.data.label_key": "answer",
+    "openrlhf.eval.steps": 5,
+    "openrlhf.eval.temperature": 1.0,
+    "openrlhf.eval.n_samples_per_prompt": 8,
+}
 
 
 class MethodResult(BaseModel, frozen=True):
@@ -67,125 +79,44 @@ class MethodResult(BaseModel, frozen=True):
             ) from None
 
 
-def results_in(out: Path) -> list[MethodResult]:
-    """The results of all methods in a demo's folder, best first."""
-    found = [MethodResult.read(path) for path in out.glob(f"*/{RESULT_FILE}")]
-    return sorted(found, key=lambda result: -result.after.pass_at_1)
-
-
-def write_report(out: Path, task: DemoTask) -> Path:
-    """Write report.html and its figures into the demo's folder. Returns the page's path.
-
-    The report compares all methods that ran in the folder, this time or earlier.
-    """
-    results = results_in(out)
-    page = out / "report.html"
-    write_page(
-        page,
-        title=f"Label-free training on {task.about}",
-        lead=" ".join(map(sentence, results)),
-        tables=[_accuracies(results)],
-        pictures=_pictures(out, results),
-    )
-    return page
-
-
-def train_folder(out: Path, method: str) -> Path:
-    return out / method / "train"
-
-
-def sentence(result: MethodResult) -> str:
-    """What happened to the policy of one method, in a sentence or two."""
-    before, after, k = result.before, result.after, result.k
-    moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
-    text = (
-        f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} (base "
-        f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{k} went from "
-        f"{before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
-    )
-    if result.top_answer_share < TEMPLATE_SHARE:
-        return text
-    return f"{text} At the end {result.top_answer_share:.0%} of its majorities are one and the same answer."
-
-
-def _accuracies(results: Sequence[MethodResult]) -> PageTable:
-    k = results[0].k
-    rows = [["base model", *_accuracy(results[0].before, k), ""]]
+def demo(
+    task: Annotated[
+        str,
+        typer.Option(
+            help="Task. words: English words in German, with text for answers; premise: digit products; addition: "
+            "sums, on which most majorities are right; programs: Python functions for answers."
+        ),
+    ] = "words",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="restrain, ttrl, srt_offline, srt_easy, or grpo_gold (trains on gold answers). Repeatable.",
+            show_default="restrain and ttrl; with addition, restrain",
+        ),
+    ] = None,
+    out: Annotated[Path, to_folder("Output folder.")] = Path("runs/demo"),
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.", show_default="20; with premise, 40"),
+    ] = None,
+    overrides: Overrides = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a small model without labels on the full stack, and report held-out accuracy. Needs no GPU."""
+    console = Console(stderr=True, quiet=quiet)
+    own = task_named(task)
+    chosen = replace(own, methods=tuple(dict.fromkeys(method or own.methods)), steps=steps or own.steps)
+    this = Demo(out.absolute(), chosen, parse_overrides(overrides or []))
+    finished = all(map(this.trained, chosen.methods))
+    with step_progress(task, console) as (on_phase, on_step):
+        results, report = run_demo(this, on_phase, on_step)
     for result in results:
-        gain = f"{100 * (result.after.pass_at_1 - result.before.pass_at_1):+.1f}"
-        rows.append([result.method, *_accuracy(result.after, k), gain])
-    header = [
-        "policy",
-        "pass@1",
-        "95 % over problems",
-        "95 % over samples",
-        f"maj@{k}",
-        "without an answer",
-        "gain in points",
-    ]
-    return PageTable("Held-out accuracy", header, rows)
-
-
-def _accuracy(value: Scores, k: int) -> list[str]:
-    problems = f"{value.low:.1%} to {value.high:.1%}"
-    samples = "–" if value.samples_low is None else f"{value.samples_low:.1%} to {value.samples_high:.1%}"
-    return [f"{value.pass_at_1:.1%}", problems, samples, f"{value.maj_at_k[k]:.1%}", f"{value.missing_share:.1%}"]
-
-
-def _pictures(out: Path, results: Sequence[MethodResult]) -> list[Picture]:
-    runs = [replace(load_curves(train_folder(out, each.method)), name=each.method) for each in results]
-    training, votes, speed, *majorities = save_run_figures(runs, out / "plots")
-    reliable = draw_reliability(base_reliability(out), "the base model, before any training")
-    curves, sizes = save_figures({"curves": draw_curves(out, results), "reliability": reliable}, out / "plots")
-    return [
-        Picture("Held-out pass@1 by training step", curves),
-        Picture("Is the majority right? By the number of rollouts in it", sizes),
-        Picture("Votes during training", votes),
-        *(Picture(f"Size of the majority: {run.name}", path) for run, path in zip(runs, majorities, strict=True)),
-        Picture("Training", training),
-        Picture("Times and speed", speed),
-    ]
-
-
-def draw_curves(out: Path, results: Sequence[MethodResult]) -> Figure:
-    """A figure of held-out pass@1 by step, with a line per method, and a dashed line for the base model's majority."""
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for result in results:
-        rows = read_held_out(train_folder(out, result.method))
-        axes.plot([row.step for row in rows], [row.pass_at_1 for row in rows], marker="o", label=result.method)
-    before, k = results[0].before, results[0].k
-    axes.axhline(before.maj_at_k[k], linestyle="--", color="gray", label=f"maj@{k} of the base model")
-    axes.set(xlabel="training step", ylabel="held-out pass@1", ylim=(-0.03, 1.03))
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=4)
-    return figure
-
-
-def base_reliability(out: Path) -> list[SizeRow]:
-    """How often the base model's majorities on training prompts are right, by their size.
-
-    Their gold answers are only read here, after training, for the figure.
-    """
-    gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
-    reference = load_reference(out / "reference.jsonl")
-    kind = reference.provenance.kind
-    return reliability([grade_vote(row, gold[row.problem_hash], kind) for row in reference.rows])
-
-
-ROLLOUTS = 16
-HELD_OUT_PROBLEMS = 200
-# The parts of the demo for each method: votes, accuracy before, training, accuracy after.
-PARTS = 4
-REFERENCE_SEED, EVALUATION_SEED = 42, 7
-# The host evaluates the held-out problems before training and every few steps.
-EVALUATION: Mapping[str, object] = {
-    "evaluate_first": True,
-    "openrlhf.data.label_key": "answer",
-    "openrlhf.eval.steps": 5,
-    "openrlhf.eval.temperature": 1.0,
-    "openrlhf.eval.n_samples_per_prompt": 8,
-}
+        console.print(sentence(result), style="bold", soft_wrap=True)
+    console.print(f"report: {report}", soft_wrap=True)
+    if finished:
+        console.print(
+            "Nothing was trained: this demo was finished before. To train again, choose another --out.", soft_wrap=True
+        )
 
 
 @dataclass(frozen=True)
@@ -301,3 +232,90 @@ def _reuse_note(rollouts: Path) -> str:
 def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int) -> None:
     """Sample rollouts of a model in a process of `restrain reference`. Existing rollouts are kept."""
     sample_reference(config, out, n=ROLLOUTS, model=str(model), prompts=str(prompts), seed=seed)
+
+
+def results_in(out: Path) -> list[MethodResult]:
+    """The results of all methods in a demo's folder, best first."""
+    found = [MethodResult.read(path) for path in out.glob(f"*/{RESULT_FILE}")]
+    return sorted(found, key=lambda result: -result.after.pass_at_1)
+
+
+def train_folder(out: Path, method: str) -> Path:
+    return out / method / "train"
+
+
+def sentence(result: MethodResult) -> str:
+    """What happened to the policy of one method, in a sentence or two."""
+    before, after, k = result.before, result.after, result.k
+    moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
+    text = (
+        f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} (base "
+        f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{k} went from "
+        f"{before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
+    )
+    if result.top_answer_share < TEMPLATE_SHARE:
+        return text
+    return f"{text} At the end {result.top_answer_share:.0%} of its majorities are one and the same answer."
+
+
+def write_report(out: Path, task: DemoTask) -> Path:
+    """Write report.html and its figures into the demo's folder. Returns the page's path.
+
+    The report compares all methods that ran in the folder, this time or earlier.
+    """
+    from restrain_openrlhf.evaluation import figures  # noqa: PLC0415 - imports matplotlib
+
+    results, page = results_in(out), out / "report.html"
+    runs = [replace(figures.load_curves(train_folder(out, each.method)), name=each.method) for each in results]
+    drawn = {
+        "curves": draw_curves(out, results),
+        "reliability": figures.draw_reliability(base_reliability(out), "the base model, before any training"),
+        "votes": figures.draw_panels(runs, figures.VOTES),
+    }
+    titles = ("Held-out pass@1 by training step", "Is the majority right? By the number of rollouts in it", "Votes")
+    pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
+    table = figures.PageTable("Held-out accuracy", HEADER, _accuracies(results))
+    lead = " ".join(map(sentence, results))
+    figures.write_page(page, f"Label-free training on {task.about}", lead, [table], list(pictures))
+    return page
+
+
+def _accuracies(results: Sequence[MethodResult]) -> list[list[str]]:
+    rows = [["base model", *_accuracy(results[0].before, results[0].k), ""]]
+    for result in results:
+        gain = f"{100 * (result.after.pass_at_1 - result.before.pass_at_1):+.1f}"
+        rows.append([result.method, *_accuracy(result.after, result.k), gain])
+    return rows
+
+
+def _accuracy(value: Scores, k: int) -> list[str]:
+    interval = f"{value.low:.1%} to {value.high:.1%}"
+    return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k[k]:.1%}", f"{value.missing_share:.1%}"]
+
+
+def draw_curves(out: Path, results: Sequence[MethodResult]) -> "Figure":
+    """A figure of held-out pass@1 by step, with a line per method, and a dashed line for the base model's majority."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - costs a second
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for result in results:
+        rows = read_held_out(train_folder(out, result.method))
+        axes.plot([row.step for row in rows], [row.pass_at_1 for row in rows], marker="o", label=result.method)
+    before, k = results[0].before, results[0].k
+    axes.axhline(before.maj_at_k[k], linestyle="--", color="gray", label=f"maj@{k} of the base model")
+    axes.set(xlabel="training step", ylabel="held-out pass@1", ylim=(-0.03, 1.03))
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=4)
+    return figure
+
+
+def base_reliability(out: Path) -> list[SizeRow]:
+    """How often the base model's majorities on training prompts are right, by their size.
+
+    Their gold answers are only read here, after training, for the figure.
+    """
+    gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
+    reference = load_reference(out / "reference.jsonl")
+    kind = reference.provenance.kind
+    return reliability([grade_vote(row, gold[row.problem_hash], kind) for row in reference.rows])
