@@ -22,7 +22,7 @@ def view(
     """Write a run's kept rollouts as a page for the browser: filters, answer classes, a prompt's vote over the steps.
 
     The page is one file, which needs no server and no network. The run may still be training: write the page again for
-    its new steps. For a folder that contains runs, their folders are printed.
+    its new steps.
     """
     from restrain_openrlhf.commands.view.page import export  # noqa: PLC0415 - keeps `--help` quick
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.answers.votes import representative
-from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.kept import FOLDER, KeptGroup, KeptRollout, kept_files, kept_prompts, read_kept
+from restrain_openrlhf.records.kept import KeptGroup, KeptRollout, kept_files, kept_prompts, read_kept
 from restrain_openrlhf.reference import Reference, load_reference
 
 # Longest answer in the list and the chart, where a whole page of text would not fit.
@@ -35,9 +34,10 @@ class ViewedRun:
 def viewed_run(folder: Path, gold: Path | None) -> ViewedRun:
     """Collect what the page needs beside the groups.
 
-    Raises a RestrainError if nothing was kept, or a file cannot be used.
+    Raises a RestrainError if nothing was kept, as `read_kept` does, or if a file cannot be used.
     """
-    _refuse_without_rollouts(folder)
+    if not kept_files(folder):
+        next(read_kept(folder))
     run, notes = RunFolder(folder), [FLIPPED]
     record, reference, answers = run.record(), None, PromptGold()
     if named := record.get("reference"):
@@ -50,18 +50,6 @@ def viewed_run(folder: Path, gold: Path | None) -> ViewedRun:
         graded = sum(answers.of(prompt) is not None for prompt in prompts)
         notes.insert(0, f"Gold has {graded:,} of {len(prompts):,} prompts.")
     return ViewedRun(folder, not record.get("answers"), answers, reference, tuple(notes))
-
-
-def _refuse_without_rollouts(folder: Path) -> None:
-    if not folder.is_dir():
-        raise DataError(f"{folder}: {'is a file' if folder.exists() else 'no such folder'}. Give a run's folder.")
-    if kept_files(folder):
-        return
-    inside = sorted({path.parents[1] for path in folder.rglob(f"{FOLDER}/step-*.parquet")})
-    if not inside:
-        next(read_kept(folder))
-    listed = "".join(f"\n    restrain view {each}" for each in inside)
-    raise DataError(f"{folder}: is not a run's folder. View one of the runs inside:{listed}")
 
 
 @dataclass(frozen=True)

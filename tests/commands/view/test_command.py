@@ -3,12 +3,12 @@
 import pytest
 
 from restrain_openrlhf.records.kept import step_file
-from tests.command_line import refused, restrain
+from tests.command_line import restrain
 from tests.commands.view.runs import boxed, scored_group, small_run, write_run
 
 REFUSED = [
-    (("absent",), "no such folder. Give a run's folder"),
-    (("there.html",), "is a file. Give a run's folder"),
+    (("absent",), "has no kept rollouts"),
+    (("there.html",), "has no kept rollouts"),
     (("empty",), "has no kept rollouts"),
     (("damaged",), "run.json: is not valid JSON"),
     (("run", "--gold", "absent.jsonl"), "no such file"),
@@ -30,12 +30,6 @@ def test_what_cannot_be_viewed_is_refused(tmp_path, write_jsonl, words, said):
     done = restrain("view", *words, cwd=tmp_path)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert (tmp_path / "there.html").read_text() == "mine"
-
-
-def test_a_folder_of_runs_lists_them(tmp_path):
-    runs = [small_run(tmp_path / "demo" / name / "train") for name in ("restrain", "ttrl")]
-    said = refused("view", tmp_path / "demo")
-    assert [line.strip() for line in said.splitlines()[-2:]] == [f"restrain view {run}" for run in runs]
 
 
 def test_the_page_is_written_into_the_run_and_steps_that_cannot_be_read_are_named(tmp_path):
