@@ -204,13 +204,13 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     """Sample missing rollouts of the base model, train, evaluate, and write the result."""
     before, after = demo.out / "before.jsonl", demo.out / method / "after.jsonl"
     after.parent.mkdir(parents=True, exist_ok=True)
-    on_phase(f"{method}: the frozen model votes on every prompt{_reuse_note(demo.reference)}")
+    on_phase(f"{method}: the frozen model votes on every prompt")
     _sample(demo.task.model, config, demo.out / "prompts.jsonl", demo.reference, REFERENCE_SEED)
-    on_phase(f"{method}: held-out accuracy before{_reuse_note(before)}")
+    on_phase(f"{method}: held-out accuracy before")
     _sample(demo.task.model, config, demo.heldout, before, EVALUATION_SEED)
     on_phase(f"{method}: training{' is finished' if demo.trained(method) else ', beginning with Ray and vLLM'}")
     run = train(config, on_step)
-    on_phase(f"{method}: held-out accuracy after{_reuse_note(after)}")
+    on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)
     gold, rows = load_gold(demo.heldout).by_problem, load_reference(after).rows
     result = MethodResult(
@@ -223,10 +223,6 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     )
     result.write(demo.out / method)
     return result
-
-
-def _reuse_note(rollouts: Path) -> str:
-    return f" (what is in {rollouts.name} is kept)" if rollouts.exists() else ""
 
 
 def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int) -> None:

@@ -164,17 +164,12 @@ def test_a_finished_demo_says_that_nothing_is_trained_again(parts):
     first = said(parts)
     assert "1 of 8: restrain: the frozen model votes on every prompt\n" in first
     assert "3 of 8: restrain: training, beginning with Ray and vLLM" in first
-    assert "5 of 8: ttrl: the frozen model votes on every prompt (what is in reference.jsonl is kept)" in first
+    assert "5 of 8: ttrl: the frozen model votes on every prompt" in first
     assert "Nothing was trained" not in first
     again = said(parts)
     assert "beginning with Ray" not in again
     assert again.count("training is finished") == 2
-    assert "4 of 8: restrain: held-out accuracy after (what is in after.jsonl is kept)" in again
     assert "Nothing was trained: this demo was finished before. To train again, choose another --out." in again
-
-
-def test_a_method_that_is_not_trained_yet_is_trained(parts):
-    said(parts)
     RunFolder(train_folder(parts, "ttrl")).completed.unlink()
     again = said(parts)
     assert "restrain: training is finished" in again

@@ -223,47 +223,34 @@ def opened_group(tmp_path, show):
     return open_group
 
 
-def test_a_long_text_without_a_space_is_shown_in_pieces(opened_group):
-    """A megabyte at once kept the page from answering for minutes."""
-    text = "x" * 1_000_000
-    main = opened_group(f"{text}\\boxed{{1}}", "\\boxed{2}")
-    written = main.locator(".class").first.locator(".written")
-    expect(written).to_have_count(1)
-    assert len(written.inner_text()) == 10_000
-    main.get_by_role("button", name="Show more: 990,009 characters left").click()
-    expect(written).to_have_count(2)
-    assert [len(each) for each in written.all_inner_texts()] == [10_000, 10_000]
-
-
-def test_a_text_of_many_formulas_is_drawn_in_pieces(opened_group):
-    """Thousands of formulas at once kept the page from answering for half a minute."""
-    main = opened_group("$x$ " * 1_000 + "$" * 5_000, "\\boxed{2}")
-    card = main.locator(".class", has_text="no answer")
-    expect(card.locator(".katex")).to_have_count(300)
-    card.get_by_role("button", name="Show more: 7,800 characters left").click()
-    expect(card.locator(".katex")).to_have_count(600)
+def test_long_texts_and_many_formulas_are_shown_in_pieces(opened_group):
+    """A megabyte without a space, or thousands of formulas at once, kept the page from answering for minutes."""
+    main = opened_group("x" * 1_000_000 + "\\boxed{1}", "$x$ " * 1_000 + "$" * 5_000 + "\\boxed{2}")
+    long, many = main.locator(".class").first, main.locator(".class").nth(1)
+    expect(long.locator(".written")).to_have_count(1)
+    assert len(long.locator(".written").inner_text()) == 10_000
+    long.get_by_role("button", name="Show more: 990,009 characters left").click()
+    expect(long.locator(".written")).to_have_count(2)
+    expect(many.locator(".katex")).to_have_count(300)
+    many.get_by_role("button", name="Show more: 7,809 characters left").click()
+    expect(many.locator(".katex")).to_have_count(600)
     main.page.keyboard.press("r")
-    expect(card.locator(".katex")).to_have_count(0)
-    assert len(card.locator(".written").inner_text()) == 9_000
+    expect(many.locator(".katex")).to_have_count(0)
 
 
 @pytest.mark.parametrize(
     "formula",
-    ["\\frac{1}{" * 400 + "x" + "}" * 400, "\\sqrt{" * 300 + "x" + "}" * 300, "x" + "^{x" * 300 + "}" * 300],
+    [
+        "\\frac{1}{" * 400 + "x" + "}" * 400,
+        "x" + "^{x" * 300 + "}" * 300,
+        "\\def\\a{" + "x" * 9_000 + "}" + "\\a" * 300,
+    ],
 )
-def test_a_formula_that_is_nested_too_deep_for_a_browser_is_shown_as_it_was_written(opened_group, formula):
-    """Chromium's tab crashed on each of these."""
+def test_a_formula_that_a_browser_cannot_draw_is_shown_as_it_was_written(opened_group, formula):
+    """Chromium's tab crashed on each of these, or did not answer for minutes: a macro is millions of symbols."""
     main = opened_group(f"${formula}$ \\boxed{{1}}", "$x$ \\boxed{2}")
-    expect(main.locator(".class .written").first).to_contain_text(formula)
+    expect(main.locator(".class .written").first).to_contain_text(formula[:200])
     expect(main.locator(".class .written .katex")).to_have_count(1)
-
-
-def test_a_text_that_defines_macros_is_shown_as_it_was_written(opened_group):
-    """One long macro, used often, is millions of symbols, which kept the page from answering for minutes."""
-    text = "\\(\\def\\a{" + "x" * 9_000 + "}" + "\\a" * 300 + "\\)"
-    main = opened_group(text, "\\[x \\tag{1}\\] \\boxed{2}")
-    expect(main.locator(".class .written", has_text="\\def").locator(".katex")).to_have_count(0)
-    expect(main.locator(".class .written .katex-tag")).to_contain_text("(1)")
 
 
 @pytest.mark.parametrize(("answers", "formulas"), [({}, 1), ({"answers": {"name": "json"}}, 0)])
