@@ -90,13 +90,7 @@ load_prompts(PromptSource("prompts.jsonl", input_key="problem"))
     "premise of a reference": COMMAND.format("premise --reference ref.jsonl --gold gold.jsonl --json"),
     "premise of rollouts": COMMAND.format("premise --rollouts rollouts.jsonl --json"),
     "analyze": COMMAND.format("analyze kept --gold gold.jsonl --json"),
-    "all pages of view": """
-from restrain_openrlhf.commands.view.source import ViewedRuns, material
-run, place = ViewedRuns(material(Path("kept"), None)), 0
-while place is not None:
-    place = run.page(place).next
-""",
-    "view --export": COMMAND.format("view kept --export page.html"),
+    "view": COMMAND.format("view kept --out page.html"),
     "regrade": """
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, grade_folder
 grade_folder(BenchmarkFolder(Path("evaluation")))

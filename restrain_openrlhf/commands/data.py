@@ -52,10 +52,8 @@ def prepare(
     source: Annotated[
         str, typer.Option(help="hub, or a local table (JSONL, JSON, CSV, TSV, Parquet, text) or folder.")
     ] = "hub",
-    hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the set's own.")] = None,
-    config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of the data set. Needs --hub-id.", show_default="train")
+    hub_id: Annotated[
+        str | None, typer.Option(help="Hub id, instead of the set's own; its split `train` is read.")
     ] = None,
     prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts, or several with commas.")] = None,
     answer_column: Annotated[str | None, typer.Option(help="Column of the gold answers.")] = None,
@@ -84,7 +82,9 @@ def prepare(
     if keep and all(path.exists() for path in (out, supervised or out)):
         typer.echo(f"{supervised or out}: is there already, and is kept as it is")
         return
-    entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
+    entry = training_set(name)
+    hub = HubSet(hub_id) if hub_id else entry.hub
+    entry = replace(entry, hub=hub, prompt=prompt_column or entry.prompt, answer=answer_column or entry.answer)
     made = write(
         entry,
         source,
@@ -133,22 +133,6 @@ def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
             raise ConfigError(f"{option} {path}: is the input file. Name another.")
     if supervised and supervised.resolve() in {out.resolve(), sidecar_path(out).resolve()}:
         raise ConfigError(f"--supervised {supervised}: is one of the files of --out. Name another.")
-
-
-def _chosen(
-    entry: TrainingSet,
-    hub_id: str | None,
-    config: str | None,
-    split: str | None,
-    prompt: str | None,
-    answer: str | None,
-) -> TrainingSet:
-    """The entry with the user's columns and source. Raises ConfigError for --config or --split without --hub-id."""
-    for option, value in (("--config", config), ("--split", split)):
-        if hub_id is None and value is not None:
-            raise ConfigError(f"{option} {value}: needs --hub-id.")
-    hub = HubSet(hub_id, config, split or "train") if hub_id else entry.hub
-    return replace(entry, hub=hub, prompt=prompt or entry.prompt, answer=answer or entry.answer)
 
 
 @data.command()

@@ -20,7 +20,7 @@ from typer import rich_utils
 from typer.core import TyperGroup
 
 from restrain_openrlhf.commands.data import data
-from restrain_openrlhf.commands.demo.command import demo
+from restrain_openrlhf.commands.demo import demo
 from restrain_openrlhf.commands.doctor import doctor
 from restrain_openrlhf.commands.evaluate import analyze, evaluate, plot, regrade, table
 from restrain_openrlhf.commands.gpu_check.command import gpu_check
@@ -28,10 +28,9 @@ from restrain_openrlhf.commands.integrate import integrate
 from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
 from restrain_openrlhf.commands.publish import publish
-from restrain_openrlhf.commands.reference import reference
 from restrain_openrlhf.commands.score import agent_path, score, serve
 from restrain_openrlhf.commands.study import study
-from restrain_openrlhf.commands.train import presets, show, train
+from restrain_openrlhf.commands.train import presets, reference, show, train
 from restrain_openrlhf.commands.view.command import view
 from restrain_openrlhf.errors import FULL_DISK, RestrainError
 

@@ -1,7 +1,6 @@
 """`restrain score`, `serve` and `agent-path`: votes and advantages for rollouts that other programs draw."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
 from restrain_openrlhf.config import host_flags
 from restrain_openrlhf.config.command_line import parse_overrides
-from restrain_openrlhf.data.jsonl import each_line, write_rows
+from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow, placed_rollouts
 from restrain_openrlhf.method import Method, build, parse_settings
@@ -76,24 +75,12 @@ def score(
     if out.resolve() in [path.resolve() for path in (rollouts, reference) if path is not None]:
         raise ConfigError(f"--out {out}: is an input file. Name another.")
     kind.check()
-    console = Console(stderr=True)
-    shown = console.is_terminal
-    counted = shown and rollouts.suffix.lower() == ".jsonl" and rollouts.is_file()
-    count = sum(1 for _ in each_line(rollouts)) if counted else None
-    placed = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
-    missing = MissingSoFar()
+    console, missing = Console(stderr=True), MissingSoFar()
+    placed = track(placed_rollouts(rollouts), "scoring", console=console, disable=not console.is_terminal)
     write_rows(out, _scored(rollouts, placed, missing, lambda row: score_row(row, chosen, artifact, kind)))
     if many := missing.warning("the file's rollouts", kind):
         console.print(f"warning: {many}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"scores: {out}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _rows(rollouts: Path) -> Iterator[tuple[str, RolloutsRow]]:
-    rows = placed_rollouts(rollouts)
-    first = next(rows, None)
-    if first is None:
-        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
-    return chain([first], rows)
 
 
 def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -> Method:
@@ -116,7 +103,11 @@ def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -
 def _scored(
     path: Path, rows: Iterable[tuple[str, RolloutsRow]], missing: MissingSoFar, one: Callable[[RolloutsRow], ScoreRow]
 ) -> Iterator[ScoreRow]:
-    """Each row's score. Errors name the row's place; rollouts without a class are counted in `missing`."""
+    """Each row's score. Errors name the row's place; rollouts without a class are counted in `missing`.
+
+    Raises DataError if there is no row.
+    """
+    place = None
     for place, row in rows:
         try:
             score = one(row)
@@ -124,6 +115,8 @@ def _scored(
             raise type(error)(f"{path}, {place}: {error}") from None
         missing.add(row.responses, score.classes)
         yield score
+    if place is None:
+        raise DataError(f"{path}: has no rows, so there is nothing to score.")
 
 
 def score_row(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 
@@ -19,10 +19,13 @@ from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.outputs import whole_file, write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
+from restrain_openrlhf.hook.launch.train import refuse_another_run
 from restrain_openrlhf.machine.processes import Command, run_together
+from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.metrics import HeldOutAccuracy, read_held_out
+from restrain_openrlhf.records.metrics import read_held_out
 from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.offline_pass import sample_reference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,8 +112,6 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
     them. RunError is raised before anything trains if a folder, even of a complete run, holds a run of another
     configuration or other inputs.
     """
-    from restrain_openrlhf.hook.launch.train import refuse_another_run  # noqa: PLC0415 - keeps `restrain --help` quick
-
     for config in {run.config.read_reference: run.config for run in reversed(runs)}.values():
         make_reference(config, console)
     for run in runs:
@@ -135,8 +136,6 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
 
 def make_reference(config: RunConfig, console: Console) -> None:
     """Sample the reference file that the run's method reads, if it is missing or was not finished."""
-    from restrain_openrlhf.reference.offline_pass import sample_reference  # noqa: PLC0415
-
     if config.read_reference is not None and not _is_whole(config.read_reference):
         console.print(f"sampling the reference {config.read_reference}")
         sample_reference(config, config.read_reference)
@@ -152,35 +151,34 @@ def _is_whole(reference: Path) -> bool:
 
 @dataclass(frozen=True)
 class Curve:
-    """pass@1 of one configuration: `values` of each seed at the `steps` that all seeds have."""
+    """pass@1 of one configuration: `values`, shape (seeds, steps), at the `steps` that all seeds have."""
 
     group: str
     name: str
     steps: tuple[int, ...]
-    values: tuple[tuple[float, ...], ...]
+    values: Floats
 
     @property
-    def mean(self) -> list[float]:
+    def mean(self) -> Floats:
         """Mean over seeds, at each step."""
-        return [mean(column) for column in zip(*self.values, strict=True)]
+        return self.values.mean(axis=0)
 
     @property
-    def deviation(self) -> list[float]:
+    def deviation(self) -> Floats:
         """Standard deviation over seeds at each step; 0 for a single seed."""
-        return [stdev(column) if len(column) > 1 else 0.0 for column in zip(*self.values, strict=True)]
+        return self.values.std(axis=0, ddof=min(1, len(self.values) - 1))
 
 
 def accuracies(runs: Sequence[StudyRun]) -> list[Curve]:
     """Held-out pass@1 of each configuration that has been evaluated, in the order of the study."""
-    evaluated: dict[tuple[str, str], list[Sequence[HeldOutAccuracy]]] = {}
+    evaluated: dict[tuple[str, str], list[dict[int, float]]] = {}
     for run in runs:
         if rows := read_held_out(run.config.run_dir):
-            evaluated.setdefault((run.group, run.name), []).append(rows)
+            evaluated.setdefault((run.group, run.name), []).append({row.step: row.pass_at_1 for row in rows})
     found = []
     for (group, name), seeds in evaluated.items():
-        by_seed = [{row.step: row.pass_at_1 for row in rows} for rows in seeds]
-        if steps := sorted(set.intersection(*map(set, by_seed))):
-            values = tuple(tuple(by_step[step] for step in steps) for by_step in by_seed)
+        if steps := sorted(set.intersection(*map(set, seeds))):
+            values = np.array([[by_step[step] for step in steps] for by_step in seeds])
             found.append(Curve(group, name, tuple(steps), values))
     return found
 
@@ -203,7 +201,7 @@ def write_study(runs: Sequence[StudyRun], out: Path) -> None:
 def accuracy_row(curve: Curve) -> list[str]:
     """A row of the table, with means over seeds; `sd` is the standard deviation of `after`."""
     means = curve.mean
-    best = means.index(max(means))
+    best = int(means.argmax())
     return [
         curve.group,
         curve.name,
@@ -227,8 +225,7 @@ def draw(curves: Sequence[Curve]) -> "Figure":
     for axes, group in zip(figure.subplots(1, len(groups), squeeze=False).flat, groups, strict=True):
         for curve in (each for each in curves if each.group == group):
             (line,) = axes.plot(curve.steps, curve.mean, label=curve.name)
-            both = list(zip(curve.mean, curve.deviation, strict=True))
-            low, high = [at - by for at, by in both], [at + by for at, by in both]
+            low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
             axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
         axes.set(title=f"{group}: held-out pass@1", xlabel="training step")
         axes.grid(alpha=0.3)

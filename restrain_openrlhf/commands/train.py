@@ -1,4 +1,4 @@
-"""`restrain train`, and the commands that look before: `restrain show` and `restrain presets`."""
+"""`restrain train`, and the commands before it: `restrain presets`, `restrain show` and `restrain reference`."""
 
 import shlex
 from collections.abc import Mapping
@@ -10,24 +10,49 @@ import typer
 import yaml
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import ConfigFile, Overrides, Quiet
+from restrain_openrlhf.commands.options import (
+    ConfigFile,
+    Overrides,
+    Quiet,
+    ShardOption,
+    Typed,
+    parse_shard,
+    sampling_progress,
+    with_options,
+)
+from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
+from restrain_openrlhf.config.documents import typed
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import flags_of, is_installed
+from restrain_openrlhf.config.memory import GIB, estimate, shape_of
+from restrain_openrlhf.config.memory.table import as_markdown
 from restrain_openrlhf.config.shipped import HOURS_FILE
+from restrain_openrlhf.config.this_machine import HostRun, visible_memory, why_unsupported
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.launch import train as launch
 from restrain_openrlhf.hook.launch.progress import step_progress
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import NEWEST, check_version
+from restrain_openrlhf.records.folder import RunFolder
+from restrain_openrlhf.reference.all_gpus import ShardedPass
+from restrain_openrlhf.reference.artifact import load_reference, merge, missing_in
+from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
+from restrain_openrlhf.reference.sampling_pass import WHOLE, Engine, Shard
+
+# Options that `restrain reference` requires without CONFIG.
+REQUIRED = ("model", "prompts", "out")
 
 
 def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False) -> None:
     """Train a policy with OpenRLHF and RESTRAIN. To resume a run that was stopped, run the same command."""
-    from restrain_openrlhf.hook.launch.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
-
     resolved = load_run_config(config, parse_overrides(overrides or []))
     console, finished = Console(stderr=True, quiet=quiet), RunFolder(resolved.run_dir).completed.exists()
     with step_progress(resolved.run_dir.name, console) as (on_phase, on_step):
         on_phase("checking the configuration, the model, the prompts and the reference")
-        folder = run(resolved, on_step, on_phase=on_phase, on_read=partial(console.print, markup=False, soft_wrap=True))
+        on_read = partial(console.print, markup=False, soft_wrap=True)
+        folder = launch.train(resolved, on_step, on_phase=on_phase, on_read=on_read)
     console.print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
     if finished:
         console.print(
@@ -61,12 +86,6 @@ def show(
     ] = None,
 ) -> None:
     """Print the whole method and the exact OpenRLHF command, or, with --memory, its GPU memory. Starts nothing."""
-    from restrain_openrlhf.config.checks import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.config.host_flags import is_installed  # noqa: PLC0415
-    from restrain_openrlhf.config.this_machine import HostRun, why_unsupported  # noqa: PLC0415
-    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
-    from restrain_openrlhf.machine.host_releases import check_version  # noqa: PLC0415
-
     if not memory and (gpu_memory is not None or model_config is not None):
         raise ConfigError("--gpu-memory and --model-config work only with --memory. Add it.")
     resolved = load_run_config(config, parse_overrides(overrides or []))
@@ -83,27 +102,14 @@ def show(
 
 
 def _print_command(config: RunConfig, words: list[str]) -> None:
-    from restrain_openrlhf.config.host_flags import is_installed  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.hook.launch.train import command  # noqa: PLC0415
-    from restrain_openrlhf.machine.host_releases import NEWEST  # noqa: PLC0415
-    from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
-
     typer.echo(_method_block(config))
-    typer.echo(shlex.join(command(RunFolder(config.run_dir), words)).replace(" --", " \\\n  --"))
+    typer.echo(shlex.join(launch.command(RunFolder(config.run_dir), words)).replace(" --", " \\\n  --"))
     if not is_installed():
         record = f"the flags were checked against the record of {NEWEST.version}"
         typer.echo(f"OpenRLHF is not installed: {record}.", err=True)
 
 
 def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config: Path | None) -> str:
-    from restrain_openrlhf.config.memory import (  # noqa: PLC0415
-        GIB,
-        estimate,
-        shape_of,
-    )
-    from restrain_openrlhf.config.memory.table import as_markdown  # noqa: PLC0415
-    from restrain_openrlhf.config.this_machine import visible_memory  # noqa: PLC0415 - keeps `restrain --help` quick
-
     model = str(flags["actor.model_name_or_path"])
     shape = shape_of(model, model_config)
     found = estimate(flags, shape, int(gpu_memory * GIB) if gpu_memory is not None else visible_memory())
@@ -118,9 +124,6 @@ def presets(
     Hours are estimates, for an RTX 4090 (presets of 24 GB), an H200 (of 141 GB) or A100s (all others). None was
     measured; docs/operations/one_gpu.md has what they assume.
     """
-    from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.config.host_flags import flags_of  # noqa: PLC0415
-
     names = [name for name in preset_names() if part in name]
     if not names:
         raise ConfigError(f"No preset has {part!r} in its name. `restrain presets` lists all of them.")
@@ -141,3 +144,68 @@ def presets(
 def _method_block(config: RunConfig) -> str:
     block = {"method": config.method.model_dump(mode="json"), "reference": str(config.reference or "")}
     return yaml.safe_dump(block, sort_keys=False)
+
+
+@with_options(OfflineOptions, "{} without CONFIG", rich_help_panel="Without CONFIG, or to replace what CONFIG says")
+def reference(
+    options: Typed,
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CONFIG", parser=find_config, help="The run's YAML file, or a preset's name (`restrain presets`)."
+        ),
+    ] = None,
+    shard: ShardOption = "0/1",
+    overrides: Overrides = None,
+) -> None:
+    """Sample the frozen model on every prompt: the votes that `restrain premise` reads and training needs.
+
+    With CONFIG, the pass is what the run of CONFIG needs; if most rollouts have no answer, the command ends with an
+    error, and the file is kept. Without CONFIG, give --model, --prompts and --out.
+    To resume, run the same command.
+    """
+    part = Shard(*parse_shard(shard))
+    if config is None:
+        run_pass(_without_config(options, part, overrides))
+    else:
+        run = load_run_config(config, parse_overrides(overrides or []))
+        run_pass(offline_pass(run, part, **options), run.missing_limit if part == WHOLE else None)
+
+
+def _without_config(options: Typed, shard: Shard, overrides: Overrides) -> OfflinePass:
+    if overrides:
+        raise ConfigError("--set: overrides a key of CONFIG, and no CONFIG is named.")
+    if missing := [f"--{name}" for name in REQUIRED if name not in options]:
+        raise ConfigError(f"Name a CONFIG, or give {', '.join(missing)}.")
+    chosen = typed(OfflineOptions, options, "options")
+    return OfflinePass.prepare(chosen, chosen.source(), shard)
+
+
+def run_pass(job: OfflinePass, missing_limit: float | None = None) -> None:
+    """Draw one shard in this process, or a whole pass on all visible GPUs, whose parts are merged at the end.
+
+    Raises ReferencePassError if more than `missing_limit` of a whole pass's rollouts have no answer.
+    """
+    out = job.options.out
+    everywhere = ShardedPass([out], job.options.tensor_parallel_size)
+    console = Console(stderr=True)
+    console.print(job.read, markup=False, highlight=False, soft_wrap=True)
+    with sampling_progress(console) as progress:
+        task = progress.add_task("offline pass", total=len(job.prompts))
+        here = partial(job.sampling().run, lambda: _engine(job))
+        shards = everywhere.draw(job.shard, here, partial(progress.advance, task))
+        if len(shards) > 1:
+            merge([shard.path(out) for shard in shards], out)
+    if missing_limit is not None:
+        load_reference(job.path).refuse_missing(missing_limit)
+    if warning := missing_in(job.path, job.provenance):
+        console.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    console.print(f"reference: {job.path}", soft_wrap=True)
+
+
+def _engine(job: OfflinePass) -> Engine:
+    if job.options.agent is None:
+        return job.engine()
+    from restrain_openrlhf.hook.rollout.agent_engine import AgentEngine  # noqa: PLC0415 - imports OpenRLHF
+
+    return AgentEngine(job.options.agent, job.options.model, job.options, job.tokenizer)

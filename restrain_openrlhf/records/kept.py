@@ -147,14 +147,6 @@ def kept_prompts(run: Path, skip_damaged: bool = False) -> frozenset[str]:
     return frozenset(prompts)
 
 
-def groups_with(path: Path, text: str) -> list[int]:
-    """The groups of a step's file with a response that contains this text, ignoring case. Raises as `read_file`."""
-    table = _table(path, ["group", "response"])
-    has_text = arrow().compute.match_substring(table["response"], text, ignore_case=True)
-    groups: list[int] = table.filter(has_text)["group"].unique().to_pylist()
-    return groups
-
-
 def read_file(path: Path) -> list[KeptGroup]:
     """The groups of a step's file. Raises DataError if it is damaged or does not hold kept rollouts."""
     table = _table(path)

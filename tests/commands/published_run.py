@@ -47,14 +47,12 @@ def training_run(folder: Path, base: Path | str, prompts: Path | str) -> Path:
     return folder
 
 
-def base_model(folder: Path, card: str | None = "license: apache-2.0\n", licence: str | None = "the text") -> Path:
-    """A base model's folder, with its card and its licence; other weights than the run's."""
+def base_model(folder: Path, card: str | None = "license: apache-2.0\n") -> Path:
+    """A base model's folder, with its card; other weights than the run's."""
     shutil.copytree(ADDITION.model, folder)
     (folder / "pad.safetensors").write_bytes((8).to_bytes(8, "little") + b"{}      ")
     if card is not None:
         (folder / "README.md").write_text(f"---\n{card}---\n\n# Base\n")
-    if licence is not None:
-        (folder / "LICENSE").write_text(licence)
     return folder
 
 

@@ -1,6 +1,5 @@
 """What a user types, and what bad input gets: one line that says what is wrong, and exit status 2."""
 
-import json
 import os
 import subprocess
 import sys
@@ -11,14 +10,6 @@ import pytest
 
 from tests.command_line import refused, restrain
 from tests.conftest import ROOT
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def boxed(*answers):
-    return [f"so \\boxed{{{answer}}}" if answer else "no answer" for answer in answers]
 
 
 @pytest.mark.parametrize("words", [(), ("score",), ("k8s", "render"), ("data", "prepare"), ("gpu-check",)])
@@ -59,61 +50,6 @@ def test_agent_path_checks_an_agent_that_is_wrapped_and_says_which_line_names_it
     wrong.write_text("import torch\n")
     assert "has no class AgentExecutor" in refused("agent-path", "--wrap", wrong)
     assert "absent.py cannot be read" in refused("agent-path", "--wrap", tmp_path / "absent.py")
-
-
-def test_score_writes_the_golden_row(write_jsonl, tmp_path):
-    rollouts = [
-        {"id": "g", "problem": "p", "responses": boxed(*["1"] * 12, *["2"] * 4), "answer": "1", "source": "x"},
-        {"id": 2, "problem": "q", "responses": boxed(*map(str, range(16)))},
-    ]
-    path = write_jsonl("r.jsonl", rollouts)
-    words = (
-        "--method",
-        "restrain",
-        "--set",
-        "std=population",
-        "--set",
-        "prompt_weight=1.0",
-        "--out",
-        tmp_path / "o.jsonl",
-    )
-    done = restrain("score", path, *words)
-    assert done.returncode == 0, done.stderr
-    first, second = rows_of(tmp_path / "o.jsonl")
-    assert list(first) == [
-        "id",
-        "answers",
-        "classes",
-        "counts",
-        "majority",
-        "majority_count",
-        "penalized",
-        "label_weights",
-        "prompt_weight",
-        "advantage_pos",
-        "advantage_neg",
-    ]
-    assert (first["counts"], first["majority"], first["majority_count"]) == ([12, 4], "1", 12)
-    assert first["label_weights"] == pytest.approx([0.731, 0.269], abs=1e-3)
-    assert first["advantage_pos"][0] + first["advantage_neg"][0] == pytest.approx(0.267, abs=1e-3)
-    assert second["id"] == 2
-    assert second["penalized"] is True
-    assert second["advantage_neg"] == [-1.0] * 16
-
-
-@pytest.mark.parametrize(
-    ("rows", "words", "message"),
-    [
-        ([{"id": 1, "problem": "p"}], (), "line 1: responses"),
-        ([{"id": 1, "problem": "p", "responses": []}], (), "responses is empty"),
-        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--method", "restran"), "Did you mean 'restrain'"),
-        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--set", "kapa=3"), "Did you mean 'kappa'"),
-        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--reference", "absent.jsonl"), "absent.jsonl"),
-    ],
-)
-def test_score_refuses_bad_input(write_jsonl, tmp_path, rows, words, message):
-    path = write_jsonl("r.jsonl", rows)
-    assert message in refused("score", path, "--out", tmp_path / "o.jsonl", *words)
 
 
 @pytest.mark.parametrize("command", ["show", "train"])
@@ -173,33 +109,6 @@ def test_reference_refuses_bad_input(tmp_path, write_jsonl, words, message):
     given = ("--model", model, "--prompts", prompts, "--max-new-tokens", 14, "--max-len", 32)
     assert message in refused("reference", *given, "--out", tmp_path / "ref.jsonl", *words)
     assert not (tmp_path / "ref.jsonl").exists()
-
-
-def test_plot_draws_runs_and_refuses_a_folder_that_is_none(tmp_path):
-    from restrain_openrlhf.hook.logging.trainer import append_step
-    from tests.hook.test_trainer_metrics import votes
-
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        for step in (1, 2):
-            append_step(tmp_path / name / "metrics.jsonl", step, {"kl": 0.1 * step}, votes())
-    done = restrain("plot", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "plots")
-    assert done.returncode == 0, done.stderr
-    pictures = {path.name for path in (tmp_path / "plots").glob("*.png")}
-    assert pictures == {"training.png", "votes.png", "speed.png", "majority-one.png", "majority-two.png"}
-    assert "metrics.jsonl" in refused("plot", tmp_path)
-
-
-STUDY = "run_dir: x\nmethod: {name: ttrl}\nopenrlhf: {eval.dataset: h.jsonl, eval.steps: 1, data.label_key: answer}\n"
-
-
-def test_a_run_of_a_study_that_fails_is_named_with_its_log(tmp_path):
-    (tmp_path / "a.yaml").write_text(STUDY)
-    message = refused("study", tmp_path / "a.yaml", "--seeds", 1, "--out", tmp_path / "o")
-    assert "1 of 1 runs failed" in message
-    log = tmp_path / "o" / tmp_path.name / "a" / "seed-42.log"
-    assert str(log) in message
-    assert "vllm.num_engines is None. Set it to 1 or more" in log.read_text()
 
 
 def test_reference_says_what_the_configuration_lacks(tmp_path):

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -50,19 +51,17 @@ def make(kind, path):
             pytest.skip("only root makes device nodes")
 
 
-@pytest.mark.parametrize("linked", [False, True])
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device", "folder", "loop"])
-def test_what_is_no_file_is_refused_and_stays(rollouts, tmp_path, kind, linked):
-    target = tmp_path / "target.jsonl"
+def test_what_is_no_file_is_refused_and_stays(rollouts, tmp_path, kind):
+    target, link = tmp_path / "target.jsonl", tmp_path / "link.jsonl"
     make(kind, target)
-    before, out = target.lstat(), target
-    if linked:
-        out = tmp_path / "link.jsonl"
-        out.symlink_to(target)
-    for command in (("score", rollouts, *SCORE), ("data", "merge-reference", rollouts)):
-        assert "not a file that can be written" in refused(*command, "--out", out).replace("\n", " ")
+    link.symlink_to(target)
+    before = target.lstat()
+    for out in (target, link):
+        said = refused("score", rollouts, *SCORE, "--out", out)
+        assert "not a file that can be written" in said.replace("\n", " ")
     assert (target.lstat().st_mode, target.lstat().st_ino) == (before.st_mode, before.st_ino)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"r.jsonl", "target.jsonl", out.name})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.jsonl", "r.jsonl", "target.jsonl"]
 
 
 def options_of(command, words=()):
@@ -75,36 +74,32 @@ def options_of(command, words=()):
 
 
 # Options of these names are where output goes; the help of each command says so. No other option may say that.
-OUTPUTS = ("--out", "--export", "--supervised")
+OUTPUTS = ("--out", "--supervised")
 # What two commands ask for before they look at --out.
 MORE = {"eval": ("--model", "m", "--benchmarks", "b"), "reference": ("--model", "m", "--prompts", "p")}
 EVERY = [*options_of(get_command(restrain_app)), *options_of(get_command(test_time.cli.app))]
 WRITING = [(words, option.opts[0]) for words, option in EVERY if option.opts[0] in OUTPUTS]
 
 
-@pytest.mark.parametrize("name", ["-", "--quiet"])
-@pytest.mark.parametrize(
-    ("words", "option"), WRITING, ids=lambda word: " ".join(word) if isinstance(word, tuple) else word
-)
-def test_a_name_that_begins_with_a_dash_is_no_output(tmp_path, words, option, name):
+def test_a_name_that_begins_with_a_dash_is_no_output_of_any_command(tmp_path):
     """`-` would be a file or a folder of that name, and an option that lacks its value takes the next one for it."""
-    script = test_time.cli.main if words == ("adapt",) else main
-    done = call(script, *words, option, name, *MORE.get(words[0], ()), cwd=tmp_path)
-    assert done.returncode == 2
-    assert f"{name}: begins with a dash. Name a file or a folder" in done.stderr.replace("\n", " ")
+    assert len(WRITING) > 10
+    for (words, option), name in product(WRITING, ("-", "--quiet")):
+        script = test_time.cli.main if words == ("adapt",) else main
+        done = call(script, *words, option, name, *MORE.get(words[0], ()), cwd=tmp_path)
+        assert done.returncode == 2, (words, option)
+        assert f"{name}: begins with a dash. Name a file or a folder" in done.stderr.replace("\n", " "), (words, option)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_link_stays_and_its_target_is_written(rollouts, tmp_path, there):
+def test_a_link_stays_and_its_target_is_written(rollouts, tmp_path):
     (tmp_path / "data").mkdir()
     target, link = tmp_path / "data" / "scores.jsonl", tmp_path / "link.jsonl"
-    if there:
-        target.write_text("old\n")
     link.symlink_to("data/scores.jsonl")
-    assert restrain("score", rollouts, *SCORE, "--out", link).returncode == 0
-    assert link.is_symlink()
-    assert json.loads(target.read_text())["id"] == 1
+    for _ in ("a new file", "an old one"):
+        assert restrain("score", rollouts, *SCORE, "--out", link).returncode == 0
+        assert link.is_symlink()
+        assert json.loads(target.read_text())["id"] == 1
 
 
 def test_a_full_disk_is_told_with_the_file_and_keeps_what_was_there(rollouts, tmp_path):
@@ -137,26 +132,15 @@ def into(stdout, *words, folder):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["w", "a"])
 @pytest.mark.parametrize("out", ["/dev/stdout", "redirected.jsonl"])
-def test_the_file_behind_standard_output_keeps_what_it_holds(rollouts, tmp_path, mode, out):
+def test_the_file_behind_standard_output_keeps_what_it_holds(rollouts, tmp_path, out):
     redirected = tmp_path / "redirected.jsonl"
     redirected.write_text("earlier\n")
-    with redirected.open(mode) as stdout:
+    with redirected.open("a") as stdout:
         done = into(stdout, "score", rollouts, *SCORE, "--out", out, folder=tmp_path)
     assert done.returncode == 2
     assert "the shell writes this command's own output to" in done.stderr.replace("\n", " ")
-    assert redirected.read_text() == ("earlier\n" if mode == "a" else "")
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("beside", ["prompts.gold.jsonl", "prompts.about.json"])
-def test_what_is_written_beside_an_output_is_a_file_too(tmp_path, beside):
-    (tmp_path / "own.jsonl").write_text('{"problem": "1+1=", "answer": "2"}\n')
-    make("fifo", tmp_path / beside)
-    words = ("data", "prepare", "own", "--source", tmp_path / "own.jsonl", "--out", tmp_path / "prompts.jsonl")
-    assert "is a pipe, not a file" in refused(*words).replace("\n", " ")
-    assert stat.S_ISFIFO((tmp_path / beside).stat().st_mode)
+    assert redirected.read_text() == "earlier\n"
 
 
 def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(tmp_path):
@@ -181,20 +165,14 @@ def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(t
     assert (tmp_path / "real" / "run.sh").is_file()
 
 
-BELOW_A_FILE = [
-    ("score", "r.jsonl", *SCORE, "--out", "r.jsonl/scores.jsonl"),
-    ("data", "prepare", "own", "--source", "r.jsonl", "--out", "r.jsonl/prompts.jsonl"),
-    ("k8s", "render", "dapo14k/qwen3-4b-base/restrain", "--overlay", "8xa100-80g", "--out", "r.jsonl/manifests"),
-    ("study", "cpu/demo", "--out", "r.jsonl/study"),
-    ("show", "r.jsonl/config.yaml"),
-]
-
-
-@pytest.mark.parametrize("words", BELOW_A_FILE, ids=lambda words: words[0])
-def test_a_place_below_a_file_is_refused(rollouts, words):
-    done = restrain(*words, cwd=rollouts.parent)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_place_below_a_file_is_refused(rollouts):
+    for words in (
+        ("score", "r.jsonl", *SCORE, "--out", "r.jsonl/scores.jsonl"),
+        ("study", "cpu/demo", "--out", "r.jsonl/study"),
+        ("show", "r.jsonl/config.yaml"),
+    ):
+        done = restrain(*words, cwd=rollouts.parent)
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
     assert rollouts.read_text().count("\n") == 1
 
 
@@ -225,15 +203,11 @@ def readable():
         yield Path(folder)
 
 
-PRESET = "dapo14k/qwen3-4b-base/restrain"
 PLACES = ("r.jsonl", "secret.yaml", "secret.jsonl", "locked", "open")
 WITHOUT_PERMISSION = [
     ("show", "secret.yaml"),
     ("score", "r.jsonl", *SCORE, "--out", "locked/scores.jsonl"),
-    ("k8s", "render", PRESET, "--overlay", "8xa100-80g", "--out", "locked/manifests"),
-    ("data", "prepare", "own", "--source", "r.jsonl", "--out", "locked/prompts.jsonl"),
     ("data", "prepare", "own", "--source", "secret.jsonl", "--out", "open/prompts.jsonl"),
-    ("adapt", "--model", "x", "--prompts", "secret.jsonl", "--out", "open/adapted"),
     ("adapt", "--model", "x", "--prompts", "r.jsonl", "--out", "locked/adapted"),
     ("reference", "--model", "x", "--prompts", "r.jsonl", "--out", "locked/reference.jsonl"),
 ]

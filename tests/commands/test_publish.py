@@ -54,7 +54,6 @@ def test_the_front_matter_is_what_the_hub_reads(run):
     assert (front["license"], front["license_link"]) == ("llama3.1", "https://example.org/l")
     assert (front["pipeline_tag"], front["library_name"]) == ("text-generation", "transformers")
     assert {"restrain", "restrain-openrlhf"} <= set(front["tags"])
-    assert (run / "hub" / "LICENSE").read_text() == "the text"
 
 
 def test_the_card_says_how_it_was_made_and_how_good_it_is(run):
@@ -63,10 +62,6 @@ def test_the_card_says_how_it_was_made_and_how_good_it_is(run):
     assert DIGEST in text
     assert "| AIME24 | 30 | 40.0 [30.0, 50.0] | 50.0 (k 16) | T 0.6" in text
     assert "25.0 at step 0, 50.0 at step 2" in text
-    assert json.loads((run / "hub" / "restrain.json").read_text())["openrlhf"]["actor.adam.lr"] == 1e-6
-
-
-def test_its_accuracies_are_the_hubs_model_index(run):
     front, text = published(run, "--name", "me/mine")
     assert "# me/mine" in text
     (index,) = front["model-index"]
@@ -95,8 +90,7 @@ def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it
     front, text = published(run)
     assert ("judge" in front["tags"], "math" in front["tags"]) == (True, False)
     assert "| kind of answer, with its version | judge " in text
-    assert json.loads((run / "hub" / "restrain.json").read_text())["answers"]["send"] == ["rubric"]
-    assert ".internal" not in text + (run / "hub" / "restrain.json").read_text()
+    assert ".internal" not in text
 
 
 def test_nothing_of_this_machine_is_published(run, tmp_path):
@@ -124,7 +118,7 @@ def test_a_secret_of_the_environment_stops_it(run, monkeypatch):
 
 
 def test_what_is_not_known_is_said(tmp_path):
-    base = base_model(tmp_path / "base", card=None, licence=None)
+    base = base_model(tmp_path / "base", card=None)
     run = training_run(tmp_path / "run", base, tmp_path / "gone.jsonl")
     front, text = published(run)
     assert "base_model" not in front

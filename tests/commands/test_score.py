@@ -1,7 +1,4 @@
-"""`restrain score`: where u_x comes from, which labels it reads, and options that contradict.
-
-The command's shape, a row of the golden table and its errors for malformed rows are in test_commands.py.
-"""
+"""`restrain score`: its golden row, where u_x comes from, which labels it reads, and what it refuses."""
 
 import json
 import math
@@ -20,7 +17,6 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
-from tests.command_line import refused
 from tests.processes import HEEDS_CTRL_C
 
 N = 16
@@ -79,6 +75,16 @@ def reference(tmp_path):
     return make
 
 
+def test_the_golden_row(scored):
+    """Votes 12 and 4 of 16, population std: the label weights of the paper's equation 3 at sigma .5."""
+    apart = row(*[1] * 16) | {"id": 2, "problem": "q"}
+    first, second = scored([row(12, 4, source="x"), apart], "--set", "std=population", "--set", "prompt_weight=1.0")
+    assert (first["counts"], first["majority"], first["majority_count"]) == ([12, 4], "40", 12)
+    assert first["label_weights"] == pytest.approx([0.731, 0.269], abs=1e-3)
+    assert first["advantage_pos"][0] + first["advantage_neg"][0] == pytest.approx(0.267, abs=1e-3)
+    assert (second["id"], second["penalized"], second["advantage_neg"]) == (2, True, [-1.0] * 16)
+
+
 @pytest.mark.parametrize(("count", "weight"), [(3, 0.267), (8, 0.607), (16, 1.0)])
 def test_advantages_include_the_prompt_weight_of_the_reference(scored, reference, count, weight):
     (got,) = scored([row(12, 4)], "--reference", reference("40", count))
@@ -119,6 +125,9 @@ def test_a_missing_answer_has_no_class_and_u_x_is_1_where_nothing_says_otherwise
         (("--set", "kappa=[3"), ConfigError, "not valid YAML"),
         (("--answers", ""), ConfigError, "'' is not a kind of answer"),
         (("--set", "=3"), ConfigError, "KEY=VALUE"),
+        (("--method", "restran"), ConfigError, "Did you mean 'restrain'"),
+        (("--set", "kapa=3"), ConfigError, "Did you mean 'kappa'"),
+        (("--reference", "absent.jsonl"), DataError, "absent.jsonl"),
     ],
 )
 def test_options_that_cannot_be_right_are_refused(write_jsonl, tmp_path, words, error, message):
@@ -131,13 +140,15 @@ def test_options_that_cannot_be_right_are_refused(write_jsonl, tmp_path, words, 
     ("rows", "message"),
     [
         ([], "no rows"),
+        ([{"id": 1, "problem": "p"}], "line 1: responses"),
+        ([{"id": 1, "problem": "p", "responses": []}], "responses is empty"),
         ([row(2), row(3) | {"id": "b"}, row(4)], r"r\.jsonl: line 1 and line 3 have the same id 'a'"),
         ([row(2), row(2) | {"id": "b", "responses": ["4\0"]}], r"r\.jsonl, line 2: responses\.0 has a NUL character"),
         ([row(2, truncated=[True])], "line 1: the row: .*truncated has 1 entries for 2 responses"),
         # Every response would be graded wrong against NaN, and right against true if the response is 1.
         *(([row(2, answer=answer)], "line 1: answer") for answer in (math.nan, math.inf, True)),
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_bad_rows_are_refused_by_their_line(write_jsonl, tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
@@ -150,14 +161,6 @@ def test_rollouts_are_never_overwritten(write_jsonl):
     with pytest.raises(ConfigError, match="is an input file"):
         score(path, "--out", path.parent / "elsewhere" / ".." / path.name)
     assert path.read_bytes() == before
-
-
-def test_a_folder_and_a_place_that_cannot_be_written_are_refused(write_jsonl, tmp_path):
-    path = write_jsonl("r.jsonl", [row(12, 4)])
-    with pytest.raises(DataError, match="is a folder"):
-        score(path, "--out", tmp_path)
-    with pytest.raises(DataError, match="is not a folder"):
-        score(path, "--out", path / "o.jsonl")
 
 
 def test_scores_of_before_survive_a_failure(write_jsonl, tmp_path):
@@ -184,46 +187,60 @@ INTERRUPTED = (
     HEEDS_CTRL_C
     + """
 import time
-from restrain_openrlhf.commands import main
-import restrain_openrlhf.{module} as module
+from restrain_openrlhf.commands import main, score
 def slow(*given):
     print("started", flush=True)
     time.sleep(600)
-module.{name} = slow
+score.score_row = slow
 main.main()
 """
 )
-
-
-def interrupted(module, name, *words):
-    """What a real process says of a real Ctrl-C in the middle of its work."""
-    command = [sys.executable, "-c", INTERRUPTED.format(module=module, name=name), *map(str, words)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert "started\n" in process.stdout
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 130
-    return " ".join(said.split())
 
 
 @pytest.mark.timeout(300)
 def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
     path, out = write_jsonl("r.jsonl", [row(2)]), tmp_path / "o.jsonl"
     out.write_text("before\n")
-    said = interrupted("commands.score", "score_row", "score", path, "--out", out)
+    command = [sys.executable, "-c", INTERRUPTED, "score", path, "--out", out]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "started\n" in process.stdout
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
     assert "interrupted: the same command starts again from its beginning." in said
     assert "resume" not in said
     assert sorted(tmp_path.iterdir()) == [out, path]
     assert out.read_text() == "before\n"
 
 
-@pytest.mark.timeout(300)
-def test_ctrl_c_in_gpu_check_says_that_it_needs_another_folder(tmp_path):
-    words = ("gpu-check", "--allow-cpu", "--only", "gradient", "--out", tmp_path / "out")
-    said = interrupted("commands.gpu_check.command", "run_check", *words)
-    assert "interrupted: a check is not resumed; start again in another folder (--out)." in said
-    (tmp_path / "out" / "begun").touch()
-    assert "is not an empty folder" in refused(*words)
+def test_a_csv_file_has_a_row_for_each_response(tmp_path):
+    """As people have it in a spreadsheet; quotes, commas and formulas inside cells included."""
+    (tmp_path / "r.csv").write_text(
+        'problem,response,answer,truncated\n"2+2, say it",\\boxed{4},4,false\n"2+2, say it","so, \\boxed{5}",4,0\n'
+        '"2+2, say it",\\boxed{4.0},4,False\n"2+2, say it",\\boxed{4},4,true\nhow many?,\\boxed{7},,false\n'
+    )
+    assert score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl").exit_code == 0
+    first, second = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert (first["id"], first["classes"], first["counts"]) == (1, [0, 1, 0, None], [2, 1])
+    assert (second["id"], second["majority"]) == (2, "7")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("problem,answer\na,b\n", r"has no column 'response' \(its columns are problem, answer\)"),
+        ("problem,response,truncated\na,1,\n", r"group 1: truncated\.0"),
+        ("problem,response,entropies\na,1,0.5\n", "group 1: entropies"),
+        ("problem,response,answer\na,1,1\nb,1,1\nb,1,2\n", "group 2: its rows have different answers, '1' and '2'"),
+        ("problem,response,answer\na,1,\na,1,2\n", "group 1: its rows have different answers, '' and '2'"),
+        ("id,problem,response\n7,a,1\n7,b,1\n", "group 1 and group 2 have the same id '7'"),
+        ("problem,response,answer,answer\na,1,1,2\n", "the column 'answer' more than once"),
+    ],
+)
+def test_a_csv_file_with_a_bad_group_is_refused(tmp_path, table, message):
+    (tmp_path / "r.csv").write_text(table)
+    with pytest.raises(DataError, match=message):
+        score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl")
 
 
 def test_rows_come_from_standard_input(tmp_path):

@@ -28,16 +28,8 @@ GATHERS = "service: {group_size: 4, end_of_text: x"
     ("service", "message"),
     [
         ("service: {group_size: 4}", "service: give both group_size and end_of_text"),
-        ("service: {end_of_text: x}", "service: give both group_size and end_of_text"),
-        ("service: {group_size: 1, end_of_text: x}", "service.group_size is 1: input should be greater"),
-        ("service: {group_size: true, end_of_text: x}", "service.group_size is True: input should be a valid integer"),
         ("service: 3", "service is 3: input should be a valid dictionary"),
         (GATHERS + ", timing: {hold: 180}}", "service.timing.hold is 180: input should be less than 180"),
-        (GATHERS + ", timing: {hold: '9'}}", "service.timing.hold is '9': input should be a valid number"),
-        (GATHERS + ", timing: {keep: .inf}}", "service.timing.keep is inf: input should be a finite number"),
-        (GATHERS + ", speed: 9}", "unknown key 'service.speed'."),
-        (GATHERS + ", timing: {admission: 9}}", "unknown key 'service.timing.admission'."),
-        (GATHERS + ", log_text: true}", "unknown key 'service.log_text'."),
         (
             GATHERS + ", limits: {pendin: 9}}",
             "unknown key 'service.limits.pendin'. Did you mean 'service.limits.pending'?",
@@ -55,9 +47,7 @@ def test_a_wrong_configuration_is_refused(tmp_path, service, message):
     [
         ("{name: restrain}", "no reference was given"),
         ("{name: ettrl}", "'ettrl' draws its own rollouts, chooses prompts or reads gold"),
-        ("{name: ttrl, votes: 8, train_on: 4}", "'ttrl' draws its own rollouts"),
         ("{name: grpo_gold}", "'grpo_gold' draws its own rollouts, chooses prompts or reads gold"),
-        ("{name: srt_easy}", "'srt_easy' draws its own rollouts, chooses prompts"),
     ],
 )
 def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method, message):

@@ -74,7 +74,7 @@ def premise(option, name):
 
 def page(folder, gold):
     (folder / "page.html").unlink(missing_ok=True)
-    done = restrain("view", folder / "run", "--gold", gold, "--export", folder / "page.html")
+    done = restrain("view", folder / "run", "--gold", gold, "--out", folder / "page.html")
     assert done.returncode == 0, done.stderr
     return "Gold has 3 of 3 prompts" in (folder / "page.html").read_text()
 
@@ -111,7 +111,7 @@ def of_commands(folder, gold) -> dict[str, Done]:
         for name, words in {
             "labels": ("analyze", folder / "run"),
             "premise": ("premise", "--reference", folder / "reference.jsonl"),
-            "view": ("view", folder / "run", "--export", folder / "page.html"),
+            "view": ("view", folder / "run", "--out", folder / "page.html"),
         }.items()
     }
 

@@ -1,11 +1,10 @@
 """The folder in which a page's reader types: a checkout, and what earlier or heavy commands of the page have made."""
 
-import re
 import shutil
 from functools import cache
 from pathlib import Path
 
-from restrain_openrlhf.commands.demo.run import Demo, write_task
+from restrain_openrlhf.commands.demo import Demo, write_task
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, WORDS
@@ -41,14 +40,6 @@ def fill(folder: Path) -> None:
     """The folder becomes the reader's."""
     for name in ("configs", "restrain_openrlhf", "examples"):
         (folder / name).symlink_to(ROOT / name)
-    for name in ("k8s", "docker"):
-        shutil.copytree(ROOT / name, folder / name)
-    shutil.copy(ROOT / "pyproject.toml", folder)
-    images = folder / "k8s" / "components" / "images" / "kustomization.yaml"
-    text = images.read_text().replace("registry.invalid", "registry.example/me")
-    images.write_text(re.sub("sha256:0+", f"sha256:{'1' * 64}", text))
-    (folder / ".venv" / "bin").mkdir(parents=True)
-    (folder / ".venv" / "bin" / "activate").touch()
     small_files(folder)
     finished_demo(folder / "runs" / "demo")
     for preset in PRESETS:
@@ -66,7 +57,6 @@ def small_files(folder: Path) -> None:
     for name in ("prompts.jsonl", "mine.jsonl"):
         (folder / name).write_text(rows)
     (folder / "m.jsonl").write_text(dump({"problem": PROBLEMS[0], "answer": "2"}))
-    (folder / "theirs.yaml").write_text("overlay: 8xa100-80g\n")
     (folder / "mine.csv").write_text("q,a\n1 + 1?,2\n2 + 2?,4\n")
     (folder / "questions.csv").write_text("id,question\na,dog..threeten..=\n")
     (folder / "rollouts.jsonl").write_text(dump({"id": 1, "problem": "1 + 1?", "responses": boxed("2", "3")}))
@@ -79,8 +69,7 @@ def small_files(folder: Path) -> None:
     (folder / "benchmarks").mkdir()
     for name in ("math500", "amc23"):
         (folder / "benchmarks" / f"{name}.jsonl").write_text(dump({"problem": PROBLEMS[0], "answer": "2"}))
-    for name in ("token", "hf-token.txt", "wandb-key.txt"):
-        (folder / name).write_text("0123456789abcdef" * 2)
+    (folder / "token").write_text("0123456789abcdef" * 2)
 
 
 @cache

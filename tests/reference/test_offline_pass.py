@@ -9,7 +9,7 @@ import pytest
 
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
-from restrain_openrlhf.commands.reference import _run as run_to_the_end
+from restrain_openrlhf.commands.train import run_pass as run_to_the_end
 from restrain_openrlhf.data.identity import model_fingerprint, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError

@@ -1,26 +1,46 @@
-"""`restrain premise`: whether label-free training can work on these prompts with this base model."""
+"""`restrain premise`: whether label-free training can work on these prompts, as tables and findings.
+
+docs/concepts/premise.md says what each finding means, what to do, and where its threshold comes from.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
+from pydantic import TypeAdapter
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.commands.options import GOLD, AnswersOption, MethodKeys, split_answers
+from restrain_openrlhf.commands.premise.diagnosis import LEAST_GOLD, CommonAnswer, Premise, diagnose
+from restrain_openrlhf.commands.premise.frozen import from_reference, from_rollouts
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.config.yaml_file import MISSING_LIMIT, RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.method import build, parse_settings
 
-if TYPE_CHECKING:
-    from restrain_openrlhf.commands.premise.diagnosis import Premise
-    from restrain_openrlhf.commands.premise.report import PremiseFinding
-    from restrain_openrlhf.config.yaml_file import RunConfig
-
 N_SAMPLES = "rollout.n_samples_per_prompt"
+# Share of squared advantage on wrong majorities. Methods with .16 or less learned; with .34 or more they collapsed, or
+# gained little from stored labels; one with .22 ended in between.
+WRONG_SHARE = 0.20
+# Share of prompts, and of squared advantage. On a base with .13 of the prompts below kappa the penalty did harm.
+PENALIZED, PENALTY = 0.10, 0.25
+
+
+@dataclass(frozen=True)
+class PremiseFinding:
+    """A warning or a note, in one sentence or more."""
+
+    level: Literal["warning", "note"]
+    text: str
 
 
 def premise(
@@ -51,11 +71,6 @@ def premise(
     Without --config the method is RESTRAIN with the paper's settings. If --config is given alone,
     the reference that it names is read.
     """
-    from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.commands.premise.frozen import from_reference, from_rollouts  # noqa: PLC0415
-    from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
-    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
-
     given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
     run = load_run_config(config, {f"method.{key}": value for key, value in given.items()}) if config else None
     reference = reference or (run.reference if run and not rollouts else None)
@@ -87,7 +102,7 @@ def _only_file(reference: Path | None, rollouts: Path | None) -> Path:
     return path
 
 
-def _group_size(run: "RunConfig") -> int | None:
+def _group_size(run: RunConfig) -> int | None:
     """How many rollouts a group has in training; None if the configuration does not say, for all that were sampled."""
     plan = build(run.method).rollouts
     size = plan.voters if plan else run.openrlhf.get(N_SAMPLES)
@@ -96,11 +111,9 @@ def _group_size(run: "RunConfig") -> int | None:
     return size
 
 
-def _print(found: "Premise", listed: Sequence["PremiseFinding"]) -> None:
-    from restrain_openrlhf.commands.premise.report import tables  # noqa: PLC0415
-
+def _print(found: Premise, listed: Sequence[PremiseFinding]) -> None:
     console = Console(highlight=False)
-    for table in tables(found):
+    for table in (_sizes(found), _methods(found), _common(found)):
         console.print(table)
     for finding in listed:
         console.print(f"[bold{' red' if finding.level == 'warning' else ''}]{finding.level}:[/] ", end="")
@@ -109,8 +122,117 @@ def _print(found: "Premise", listed: Sequence["PremiseFinding"]) -> None:
     console.print(f"{warnings} warning{'s' * (warnings != 1)}. What they mean: docs/concepts/premise.md.")
 
 
-def _json(found: "Premise", listed: Sequence["PremiseFinding"]) -> str:
-    from pydantic import TypeAdapter  # noqa: PLC0415
-
-    numbers = TypeAdapter(type(found)).dump_python(found, mode="json")
+def _json(found: Premise, listed: Sequence[PremiseFinding]) -> str:
+    numbers = TypeAdapter(Premise).dump_python(found, mode="json")
     return json.dumps({**numbers, "findings": [vars(each) for each in listed]}, ensure_ascii=False, indent=2)
+
+
+def findings(premise: Premise) -> list[PremiseFinding]:
+    """The findings that apply, warnings first."""
+    texts = [_shortcut(premise, answer) for answer in premise.common if answer.is_shortcut]
+    if many := missing_warning(premise.missing_share, premise.unread, "the frozen model's rollouts", premise.kind):
+        refused = f" Training refuses more than {MISSING_LIMIT:.0%} (`missing_limit`)."
+        texts.append(many + refused * (premise.missing_share > MISSING_LIMIT))
+    if premise.chosen.mean_advantage == 0:
+        texts.append(f"{premise.chosen.name} has no advantage on any prompt: nothing would be learned.")
+    found = [*(PremiseFinding("warning", text) for text in texts), *_reliability(premise), *_penalty(premise)]
+    return sorted(found, key=lambda finding: finding.level != "warning")
+
+
+def _shortcut(premise: Premise, answer: CommonAnswer) -> str:
+    gold = f"It is the gold answer of {answer.excess.gold_share:.1%}. " if answer.excess else ""
+    return (
+        f"A shared shortcut: {answer.text!r} is {answer.share:.1%} of all rollouts, given at {answer.prompts} of "
+        f"{premise.prompts} prompts (any other answer: at {answer.next_prompts} or fewer), and the majority at "
+        f"{answer.majorities}. {gold}Believing small majorities learns it first. Keep it from voting (a response "
+        "without an answer does not vote), leave out the prompts whose majority it is, and watch `top_answer_share` "
+        "in metrics.jsonl."
+    )
+
+
+def _have(prompts: int) -> str:
+    return "1 prompt has" if prompts == 1 else f"{prompts} prompts have"
+
+
+def _reliability(premise: Premise) -> Iterator[PremiseFinding]:
+    gold, chosen = premise.gold, premise.chosen
+    if chosen.reads_gold:
+        return
+    if gold is None or gold.prompts < LEAST_GOLD:
+        known = f"Only {_have(gold.prompts)} gold" if gold else "There is no gold"
+        text = f"{known}, so whether majorities are right is not known. Grade some 100 prompts, and give --gold."
+        yield PremiseFinding("note", text)
+    elif (wrong := chosen.on_wrong) is not None and wrong.share >= WRONG_SHARE:
+        yield PremiseFinding(
+            "warning" if wrong.low >= WRONG_SHARE else "note",
+            f"Spurious majorities where {chosen.name} learns: {wrong.share:.0%} [{wrong.low:.0%}, {wrong.high:.0%}] of "
+            f"its squared advantage is on prompts whose majority is wrong. Of our seven runs with {WRONG_SHARE:.0%} or "
+            "more there, five lost accuracy (docs/concepts/premise.md). If the table shows majority sizes that can be "
+            "trusted, `srt_easy` with `easy_cutoff` trains on those alone; if not, get labels, or another base model.",
+        )
+
+
+def _penalty(premise: Premise) -> Iterator[PremiseFinding]:
+    chosen = premise.chosen
+    if chosen.prompts_penalized >= PENALIZED or chosen.penalized >= PENALTY:
+        yield PremiseFinding(
+            "warning" if any(answer.is_shortcut for answer in premise.common) else "note",
+            f"The penalty acts on {chosen.prompts_penalized:.1%} of prompts and has {chosen.penalized:.0%} of the "
+            "squared advantage. On-policy it rewards any agreement, right or wrong. Train with `delta: 0` first, which "
+            "leaves those prompts out, and compare.",
+        )
+
+
+def _table(columns: Sequence[str], title: str, caption: str | None = None) -> Table:
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in columns:
+        words = column in ("method", "answer")
+        table.add_column(column, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+    return table
+
+
+def _sizes(premise: Premise) -> Table:
+    chosen, gold = premise.chosen, premise.gold
+    caption = f"{chosen.name} penalises {chosen.prompts_penalized:.1%} of the prompts. "
+    caption += f"Missing answers: {premise.missing_share:.1%} of rollouts."
+    if gold is not None:
+        caption += f" {_have(gold.prompts)} gold: pass@1 {gold.pass_at_1:.1%}, "
+        caption += f"majority right {gold.majority_right:.1%}."
+    title = f"{premise.prompts} prompts × {premise.n} rollouts: size M of the frozen model's majority"
+    table = _table(("M", "prompts", "share", "majority right"), title, caption)
+    right = {
+        row.size: f"{row.majority_accuracy:.0%} [{row.majority_low:.0%}, {row.majority_high:.0%}]"
+        for row in (gold.by_size if gold else ())
+    }
+    for size, count in enumerate(premise.sizes):
+        if count:
+            table.add_row(str(size), str(count), f"{count / premise.prompts:.1%}", right.get(size, "–"))
+    return table
+
+
+def _methods(premise: Premise) -> Table:
+    bins = [f"{low}-{high}" if low < high else str(low) for low, high in premise.bins]
+    table = _table(
+        ("method", *bins, "κ", "wrong", "right", "common", "|A|"),
+        "Where each method learns: share of its squared advantage, by majority size M",
+        "κ: in penalised groups. wrong: where the majority is wrong, of the others. right, common: what right "
+        "answers and the most common one gain, of all |A| (0.50 at most). |A|: its mean."
+        + "".join(f"\n{escape(name)} is left out: {escape(reason)}" for name, reason in premise.left_out.items()),
+    )
+    for one in premise.methods:
+        shares = [f"{share:.0%}" for share in (*one.by_size, one.penalized)]
+        wrong = "–" if one.on_wrong is None else f"{one.on_wrong.share:.0%}"
+        pushes = ["–" if push is None else f"{push:+.2f}" for push in (one.right_push, one.shared_push)]
+        table.add_row(one.name, *shares, wrong, *pushes, f"{one.mean_advantage:.3f}")
+    return table
+
+
+def _common(premise: Premise) -> Table:
+    columns = ("answer", "rollouts", "prompts", "majorities", "gold", "shortcut")
+    table = _table(columns, "The most common answers across prompts")
+    for one in premise.common:
+        gold = f"{one.excess.gold_share:.1%}" if one.excess else "–"
+        shortcut = "yes" if one.is_shortcut else "no"
+        text = escape(end_of(one.text))
+        table.add_row(text, f"{one.share:.1%}", str(one.prompts), str(one.majorities), gold, shortcut)
+    return table

@@ -1,6 +1,7 @@
 """The frozen model's votes, one prompt at a time, each with the rollouts of a training step and the gold answer."""
 
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -70,17 +71,19 @@ class FrozenGroup:
 
 @dataclass(frozen=True)
 class FrozenPass:
-    """The frozen model's rollouts on `count` prompts, n each. A training group has the first `group_size` of them.
+    """The frozen model's rollouts, n for each prompt. A training group has the first `group_size` of them.
 
-    `gold` has gold answers by the prompts' hashes, and `same` is FrozenGroup's.
+    `shares` has the majority's share of each prompt, and `totals` the rollouts of each answer by its key, over all
+    prompts. `gold` has gold answers by the prompts' hashes, and `same` is FrozenGroup's.
     """
 
     source: Path
     kind: AnswerKind
     rows: Callable[[], Iterator[ReferenceRow]]
     n: int
-    count: int
     group_size: int
+    shares: "array[float]"
+    totals: Counter[str]
     gold: Mapping[str, str]
     same: Mapping[str, str]
 
@@ -141,9 +144,10 @@ def _frozen_pass(
     own: Mapping[str, str],
     group_size: int | None,
 ) -> FrozenPass:
-    numbers, keys = Counter[int](), Counter[str]()
+    numbers, keys, shares = Counter[int](), Counter[str](), array("d")
     for row in rows():
         numbers[row.n] += 1
+        shares.append(row.majority_share)
         keys.update(row.keys[label] for label in row.classes if label is not None)
     n, *others = sorted(numbers)
     if others:
@@ -158,7 +162,11 @@ def _frozen_pass(
         )
     asked = (ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash, row.row) for row in rows())
     answers = load_gold(gold, kind).answers(str(path), asked) if gold else own
-    return FrozenPass(path, kind, rows, n, numbers.total(), size, answers, _same(kind, keys))
+    same = _same(kind, keys)
+    totals = Counter[str]()
+    for key, count in keys.items():
+        totals[same.get(key, key)] += count
+    return FrozenPass(path, kind, rows, n, size, shares, totals, answers, same)
 
 
 def _same(kind: AnswerKind, counts: Counter[str]) -> dict[str, str]:

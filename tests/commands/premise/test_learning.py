@@ -2,9 +2,8 @@
 
 import pytest
 
-from restrain_openrlhf.commands.premise.diagnosis import diagnose
+from restrain_openrlhf.commands.premise.diagnosis import diagnose, quarters
 from restrain_openrlhf.commands.premise.frozen import from_reference
-from restrain_openrlhf.commands.premise.learning import quarters
 from restrain_openrlhf.method import parse_settings
 from tests.commands.premise.passes import counted, frozen, write_pass
 

@@ -70,27 +70,13 @@ def test_an_answer_of_few_prompts_is_none(tmp_path):
     assert shortcuts(tmp_path, [*four, with_shortcut(9, 4, 5), *rest]) == ["?"]
 
 
+@pytest.mark.parametrize(("bias", "seen"), [(0.0, []), (0.5, ["C"])])
 @pytest.mark.parametrize("seed", range(3))
-def test_letters_of_a_multiple_choice_are_no_shortcut(tmp_path, seed):
-    groups, right = multiple_choice(random.Random(seed), 300)
-    assert shortcuts(tmp_path, groups) == []
-    assert shortcuts(tmp_path, groups, right) == []
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_letter_that_is_guessed_where_nothing_is_known_is_seen_with_gold_alone(tmp_path, seed):
+def test_a_letter_that_is_guessed_where_nothing_is_known_is_seen_with_gold_alone(tmp_path, seed, bias, seen):
     """Without gold it may be the right letter that often: the page says that this cannot be seen."""
-    groups, right = multiple_choice(random.Random(seed), 400, bias=0.5)
+    groups, right = multiple_choice(random.Random(seed), 400, bias=bias)
     assert shortcuts(tmp_path, groups) == []
-    assert shortcuts(tmp_path, groups, right) == ["C"]
-
-
-def test_small_numbers_that_are_often_right_are_no_shortcut(tmp_path):
-    """A fifth of the prompts has the answer 2, a tenth the answer 1, known to different degrees."""
-    values = ["2", "2", "1", *(f"{place}7" for place in range(3, 10))] * 10
-    groups = [counted({value: 4 + place % 12, f"{place}.5": 12 - place % 12}) for place, value in enumerate(values)]
-    assert shortcuts(tmp_path, groups) == []
-    assert shortcuts(tmp_path, groups, values) == []
+    assert shortcuts(tmp_path, groups, right) == seen
 
 
 def test_gold_explains_an_answer_that_is_at_far_more_prompts_than_others(tmp_path):
@@ -162,30 +148,6 @@ def test_a_common_answer_that_is_right_is_no_shortcut_where_gold_names_it_in_ano
     found = {one.text: one for one in common_answers(from_rollouts(path, kind=parse_kind({"name": "choice"})))}
     assert {text: one.excess.gold_share for text, one in found.items()} == {"Ada": 0.5, "Bea": 0.5, "Cy": 0.0}
     assert {text: one.is_shortcut for text, one in found.items()} == {"Ada": False, "Bea": False, "Cy": True}
-
-
-def test_tests_are_no_answer_and_programs_are_right_where_they_pass(tmp_path):
-    """`return 0` is what the prompt asks for at 15 of 30 prompts, and what half of all programs do."""
-    rows = [
-        {
-            "id": str(place),
-            "problem": f"def f{place}(x: int):\n    pass",
-            "examples": ["1", "2"],
-            "answer": f"assert f{place}(5) == {0 if place % 2 else 6}",
-            "responses": [
-                f"```python\ndef f{place}(x): return {body}\n```" for body in ("0", "0 * x", "x + 1", "x + 1")
-            ],
-        }
-        for place in range(30)
-    ]
-    path = tmp_path / "rollouts.jsonl"
-    path.write_text("".join(map(dump, rows)))
-    frozen_pass = from_rollouts(path, kind=parse_kind({"name": "code", "sandbox": "container", "inputs": 2}))
-    found = common_answers(frozen_pass)
-    assert [one.excess.gold_share for one in found] == [0.5, 0.5]
-    assert [one.share for one in found] == [0.5, 0.5]
-    tests = [group.kind.answer_of_gold(group.gold, group.row.row) for group in frozen_pass.groups]
-    assert set(tests) == {None}
 
 
 def test_truncated_rollouts_have_no_answer(write_jsonl):

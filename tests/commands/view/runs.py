@@ -1,11 +1,8 @@
-"""Run folders with kept rollouts, scored by the project's own method: small ones, real ones, and large ones."""
+"""Run folders with kept rollouts, scored by the project's own method."""
 
-import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from restrain_openrlhf.data.jsonl import read_rows
-from restrain_openrlhf.evaluation.grade import RolloutsRow
 from restrain_openrlhf.hook.logging.keeping import kept_group
 from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.records.kept import KeptGroup, as_parquet, write_step
@@ -14,8 +11,6 @@ from restrain_openrlhf.scoring.wire import GroupRequest
 
 # u_x is 1: there is no reference.
 METHOD = build(parse_settings({"name": "restrain", "prompt_weight": 1.0}))
-DRAWN = 6
-VISITS = 8
 
 
 def scored_group(
@@ -55,47 +50,3 @@ def small_run(folder: Path) -> Path:
         )
     ]
     return write_run(folder, groups)
-
-
-def real_run(folder: Path, rollouts: Path) -> Path:
-    """Steps made of real rollouts: each visit of a problem is six of its responses, drawn by a fixed seed."""
-    rows, draw = read_rows(rollouts, RolloutsRow), random.Random(0)
-    groups = (
-        scored_group(step, place, row.problem, draw.sample(row.responses, DRAWN))
-        for step in range(1, VISITS + 1)
-        for place, row in enumerate(rows)
-    )
-    return write_run(folder, groups)
-
-
-def large_run(folder: Path, groups: int, in_step: int = 100, prompts: int = 500, rollouts: int = 8) -> Path:
-    """Groups of made-up responses of about a thousand characters, with formulas; each prompt comes back."""
-    draw = random.Random(0)
-    made = (
-        scored_group(at // in_step + 1, at % in_step, f"Problem {at % prompts}: find \\(x\\).", _texts(draw, rollouts))
-        for at in range(groups)
-    )
-    return write_run(folder, made)
-
-
-def _texts(draw: random.Random, rollouts: int) -> list[str]:
-    answers = draw.choices(["7", "12", "\\frac{1}{2}", None], weights=[6, 3, 2, 1], k=rollouts)
-    return [f"{_words(draw)}{end}" for end in boxed(*answers)]
-
-
-def _words(draw: random.Random) -> str:
-    words = (
-        "so",
-        "let",
-        "the",
-        "sum",
-        "of",
-        "\\(x^2 + 1\\)",
-        "\\[\\frac{a}{b}\\]",
-        "then",
-        "we",
-        "have",
-        "equal",
-        "terms",
-    )
-    return " ".join(f"{draw.choice(words)} {draw.randrange(1000)}" for _ in range(120)) + ". "

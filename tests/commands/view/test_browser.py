@@ -2,14 +2,12 @@
 
 import json
 import re
-import socket
-import threading
 from dataclasses import replace
 
 import pytest
 
+from restrain_openrlhf.commands.view.groups import viewed_run
 from restrain_openrlhf.commands.view.page import export
-from restrain_openrlhf.commands.view.source import ViewedRuns, material
 from tests.commands.view.browser import chromium, missing, watched
 from tests.commands.view.runs import boxed, scored_group, small_run, write_run
 
@@ -43,42 +41,25 @@ def page(browser):
 
 
 @pytest.fixture
-def serving():
-    """Serves a run in a thread; returns the address."""
-    uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[service]")
-    from restrain_openrlhf.commands.view.server import application
+def show(tmp_path, page):
+    """Writes the page of a run and opens it."""
 
-    ends = []
-
-    def serve(found, token=None):
-        listening = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(
-            uvicorn.Config(application(ViewedRuns(found), token), log_level="error", lifespan="off")
-        )
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        ends.append((server, thread))
-        return f"http://127.0.0.1:{listening.getsockname()[1]}/"
-
-    yield serve
-    for server, thread in ends:
-        server.should_exit = True
-        thread.join()
-
-
-@pytest.fixture(params=["served", "exported"])
-def opened(request, tmp_path, write_jsonl, page):
-    """The small run with gold for one prompt, on the server and as a file."""
-    gold = write_jsonl("gold.jsonl", [{"problem": PROMPT, "answer": "5"}])
-    found = material(small_run(tmp_path / "run"), gold)
-    if request.param == "served":
-        page.open(request.getfixturevalue("serving")(found))
-    else:
-        export(found, tmp_path / "view.html", 50)
+    def open_page(run, gold=None):
+        export(viewed_run(run, gold), tmp_path / "view.html", 50)
         page.open((tmp_path / "view.html").as_uri())
+        return page
+
+    return open_page
+
+
+@pytest.fixture
+def opened(tmp_path, write_jsonl, show):
+    """The small run with gold for one prompt."""
+    gold = write_jsonl("gold.jsonl", [{"problem": PROMPT, "answer": "5"}])
+    page = show(small_run(tmp_path / "run"), gold)
     yield page
     assert page.troubles == []
-    own = page.page.url.split("#")[0].removesuffix("view.html")
+    own = page.page.url.split("#")[0]
     assert [url for url in page.requests if not url.startswith((own, "data:"))] == []
 
 
@@ -189,50 +170,31 @@ def test_keys_do_what_the_mouse_does(opened):
     assert rows(opened) == [f"step {step} · group 2" for step in (1, 2, 3)]
 
 
-def test_responses_that_come_late_leave_the_group_that_was_opened_meanwhile(tmp_path, page, serving):
-    page.open(serving(material(small_run(tmp_path), None)))
-    late = []
-
-    def hold(route):
-        late.append(route)
-
-    page.page.route(re.compile(r"/groups/0/1/0$"), hold)
-    page.page.locator(".row").nth(0).click()
-    page.page.locator(".row").nth(1).click()
-    expect(page.page.locator("h2")).to_have_text(re.compile("^Step 1, group 1"))
-    assert late, "the first group's responses were never asked for"
-    with page.page.expect_response(late[0].request.url):
-        late[0].continue_()
-    page.page.evaluate("new Promise(requestAnimationFrame)")
-    expect(page.page.locator("#list")).to_have_attribute("aria-activedescendant", "row-1")
-    assert page.texts("h2")[0].startswith("Step 1, group 1")
-
-
-def test_a_reload_keeps_filters_and_the_open_group_and_finds_new_steps(tmp_path, page, serving):
-    page.open(serving(material(small_run(tmp_path), None)))
+def test_a_reload_keeps_filters_and_the_open_group_and_finds_new_steps(tmp_path, show):
+    run = small_run(tmp_path / "run")
+    page = show(run)
     page.page.locator("[name=flipped]").check()
     page.page.locator(".row").nth(1).click()
     page.page.wait_for_selector(".class")
-    write_run(tmp_path, [scored_group(4, 0, PROMPT, boxed("6"))])
+    write_run(run, [scored_group(4, 0, PROMPT, boxed("6"))])
+    export(viewed_run(run, None), tmp_path / "view.html", 50)
     page.page.reload()
     page.page.wait_for_selector(".class")
     assert page.texts("#reading") == ["10 groups of 3 prompts at 4 steps"]
     assert rows(page) == ["step 2 · group 0", "step 2 · group 1", "step 4 · group 0"]
     assert page.texts("h2")[0].startswith("Step 2, group 1")
     assert page.troubles == []
+    page.open(f"{page.page.url.split('#')[0]}?again#open=9/9")
+    expect(page.page.locator("main")).to_contain_text("names the group 9/9 (step, group), which was not kept")
 
 
 # A panel is written once it is in sight, and those above it, as they are written, may move it away again.
 WRITTEN_ONCE_SEEN = "panel => { panel.scrollIntoView(); return panel.querySelector('.written') !== null; }"
 
 
-@pytest.mark.parametrize("way", ["served", "exported"])
-def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
+def test_text_of_rollouts_never_runs(tmp_path, show):
     groups = [scored_group(1, 0, "\n".join(HOSTILE), [*HOSTILE, *boxed(*HOSTILE[:4])])]
-    found = material(write_run(tmp_path / "<i>run", groups), None)
-    if way == "exported":
-        export(found, tmp_path / "view.html", 50)
-    page.open((tmp_path / "view.html").as_uri() if way == "exported" else serving(found))
+    page = show(write_run(tmp_path / "<i>run", groups))
     page.page.locator(".row").click()
     page.page.wait_for_selector(".class")
     for closed in page.page.locator("details:not([open])").element_handles():
@@ -248,68 +210,60 @@ def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
     assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def one_group(folder, *responses, prompt="How much?"):
-    return material(write_run(folder, [scored_group(1, 0, prompt, responses)]), None)
+@pytest.fixture
+def opened_group(tmp_path, show):
+    """Opens a group of these responses."""
+
+    def open_group(*responses):
+        page = show(write_run(tmp_path / "run", [scored_group(1, 0, "How much?", responses)])).page
+        page.locator(".row").first.click()
+        page.wait_for_selector(".class")
+        return page.locator("main")
+
+    return open_group
 
 
-def opened_group(page, serving, found):
-    page.open(serving(found))
-    page.page.locator(".row").first.click()
-    page.page.wait_for_selector(".class")
-    return page.page.locator("main")
-
-
-def test_a_long_text_without_a_space_is_shown_in_pieces(tmp_path, page, serving):
-    """A megabyte at once kept the page from answering for minutes."""
-    text = "x" * 1_000_000
-    main = opened_group(page, serving, one_group(tmp_path, f"{text}\\boxed{{1}}", "\\boxed{2}"))
-    written = main.locator(".class").first.locator(".written")
-    expect(written).to_have_count(1)
-    assert len(written.inner_text()) == 10_000
-    main.get_by_role("button", name="Show more: 990,009 characters left").click()
-    expect(written).to_have_count(2)
-    assert [len(each) for each in written.all_inner_texts()] == [10_000, 10_000]
-
-
-def test_a_text_of_many_formulas_is_drawn_in_pieces(tmp_path, page, serving):
-    """Thousands of formulas at once kept the page from answering for half a minute."""
-    main = opened_group(page, serving, one_group(tmp_path, "$x$ " * 1_000 + "$" * 5_000, "\\boxed{2}"))
-    card = main.locator(".class", has_text="no answer")
-    expect(card.locator(".katex")).to_have_count(300)
-    card.get_by_role("button", name="Show more: 7,800 characters left").click()
-    expect(card.locator(".katex")).to_have_count(600)
-    page.page.keyboard.press("r")
-    expect(card.locator(".katex")).to_have_count(0)
-    assert len(card.locator(".written").inner_text()) == 9_000
+def test_long_texts_and_many_formulas_are_shown_in_pieces(opened_group):
+    """A megabyte without a space, or thousands of formulas at once, kept the page from answering for minutes."""
+    main = opened_group("x" * 1_000_000 + "\\boxed{1}", "$x$ " * 1_000 + "$" * 5_000 + "\\boxed{2}")
+    long, many = main.locator(".class").first, main.locator(".class").nth(1)
+    expect(long.locator(".written")).to_have_count(1)
+    assert len(long.locator(".written").inner_text()) == 10_000
+    long.get_by_role("button", name="Show more: 990,009 characters left").click()
+    expect(long.locator(".written")).to_have_count(2)
+    expect(many.locator(".katex")).to_have_count(300)
+    many.get_by_role("button", name="Show more: 7,809 characters left").click()
+    expect(many.locator(".katex")).to_have_count(600)
+    main.page.keyboard.press("r")
+    expect(many.locator(".katex")).to_have_count(0)
 
 
 @pytest.mark.parametrize(
     "formula",
-    ["\\frac{1}{" * 400 + "x" + "}" * 400, "\\sqrt{" * 300 + "x" + "}" * 300, "x" + "^{x" * 300 + "}" * 300],
+    [
+        "\\frac{1}{" * 400 + "x" + "}" * 400,
+        "x" + "^{x" * 300 + "}" * 300,
+        "\\def\\a{" + "x" * 9_000 + "}" + "\\a" * 300,
+    ],
 )
-def test_a_formula_that_is_nested_too_deep_for_a_browser_is_shown_as_it_was_written(tmp_path, page, serving, formula):
-    """Chromium's tab crashed on each of these."""
-    main = opened_group(page, serving, one_group(tmp_path, f"${formula}$ \\boxed{{1}}", "$x$ \\boxed{2}"))
-    expect(main.locator(".class .written").first).to_contain_text(formula)
+def test_a_formula_that_a_browser_cannot_draw_is_shown_as_it_was_written(opened_group, formula):
+    """Chromium's tab crashed on each of these, or did not answer for minutes: a macro is millions of symbols."""
+    main = opened_group(f"${formula}$ \\boxed{{1}}", "$x$ \\boxed{2}")
+    expect(main.locator(".class .written").first).to_contain_text(formula[:200])
     expect(main.locator(".class .written .katex")).to_have_count(1)
 
 
-def test_a_text_that_defines_macros_is_shown_as_it_was_written(tmp_path, page, serving):
-    """One long macro, used often, is millions of symbols, which kept the page from answering for minutes."""
-    text = "\\(\\def\\a{" + "x" * 9_000 + "}" + "\\a" * 300 + "\\)"
-    main = opened_group(page, serving, one_group(tmp_path, text, "\\[x \\tag{1}\\] \\boxed{2}"))
-    expect(main.locator(".class .written", has_text="\\def").locator(".katex")).to_have_count(0)
-    expect(main.locator(".class .written .katex-tag")).to_contain_text("(1)")
-
-
 @pytest.mark.parametrize(("answers", "formulas"), [({}, 1), ({"answers": {"name": "json"}}, 0)])
-def test_an_answer_is_drawn_as_a_formula_if_it_is_mathematics(tmp_path, page, serving, answers, formulas):
+def test_an_answer_is_drawn_as_a_formula_if_it_is_mathematics(tmp_path, show, answers, formulas):
     """KaTeX draws JSON without its braces, and programs without their spaces."""
     group = scored_group(1, 0, "Who?", boxed("1"))
     object_ = replace(group, rollouts=(replace(group.rollouts[0], answer='{"a_b": 1}'),))
-    (write_run(tmp_path, [object_]) / "run.json").write_text(json.dumps(answers))
-    main = opened_group(page, serving, material(tmp_path, None))
-    expect(main.locator(".class h4 .katex")).to_have_count(formulas)
+    run = write_run(tmp_path / "run", [object_])
+    (run / "run.json").write_text(json.dumps(answers))
+    page = show(run)
+    page.page.locator(".row").click()
+    page.page.wait_for_selector(".class")
+    expect(page.page.locator(".class h4 .katex")).to_have_count(formulas)
     if not formulas:
         assert page.texts(".class h4") == page.texts(".row .top") == ['{"a_b": 1}']
 
@@ -326,8 +280,8 @@ def test_an_answer_is_drawn_as_a_formula_if_it_is_mathematics(tmp_path, page, se
         ("For $5 and 2^3 more it is $8.", 0),
     ],
 )
-def test_money_is_no_formula(tmp_path, page, serving, text, formulas):
-    main = opened_group(page, serving, one_group(tmp_path, f"{text} [done]", "none"))
+def test_money_is_no_formula(opened_group, text, formulas):
+    main = opened_group(f"{text} [done]", "none")
     written = main.locator(".class .written").first
     expect(written.locator(".katex")).to_have_count(formulas)
     if not formulas:
@@ -342,24 +296,3 @@ def test_responses_are_searched_when_the_reader_asks(opened):
     assert rows(opened) == [f"step {step} · group 1" for step in (1, 2, 3)]
     opened.page.locator("[name=text]").fill("2 + 3")
     expect(opened.page.locator(".row .where").first).to_have_text("step 1 · group 0")
-
-
-@pytest.mark.parametrize("way", ["served", "exported"])
-def test_two_runs_are_shown_side_by_side(tmp_path, page, serving, way):
-    one = small_run(tmp_path / "demo" / "restrain")
-    other = write_run(tmp_path / "demo" / "ttrl", [scored_group(step, 5, PROMPT, boxed("7", "7")) for step in (2, 9)])
-    found = material(one, None, beside=other)
-    if way == "exported":
-        export(found, tmp_path / "view.html", 50)
-    page.open((tmp_path / "view.html").as_uri() if way == "exported" else serving(found))
-    assert page.page.title() == "Rollouts of restrain and ttrl"
-    assert page.texts("#reading") == ["11 groups of 3 prompts at 4 steps"], "step 2 of both runs is one step"
-    assert rows(page)[-1] == "ttrl · step 9 · group 5"
-    page.page.locator(".row", has_text="restrain · step 3 · group 0").click()
-    page.page.wait_for_selector(".class")
-    assert page.texts("figcaption") == ["restrain", "ttrl"]
-    assert page.texts("h3")[-1].startswith("ttrl · step 2, the same prompt")
-    assert page.texts(".class h4") == ["5", "7"]
-    page.page.locator("[name=run]").select_option("1")
-    assert rows(page) == ["ttrl · step 2 · group 5", "ttrl · step 9 · group 5"]
-    assert page.troubles == []

@@ -1,19 +1,15 @@
-// How one prompt's vote moves over the steps of each run: a column for each group, the majority at the bottom.
+// How one prompt's vote moves over the steps: a column for each group, the majority at the bottom.
 "use strict";
 
 const COLOURS = 7;
 
-function voteChart(groups, current, state) {
+function voteChart(groups, current, open) {
   const legend = ranked(groups);
   const colours = new Map(legend.slice(0, COLOURS).map((entry, place) => [entry.number, `colour-${place}`]));
-  const charts = [...Map.groupBy(groups, (group) => group.run).values()].map((of) => [
-    state.runs.length > 1 ? element("figcaption", {}, state.runs[of[0].run]) : null,
-    element("div", { class: "columns" }, of.map((group) => column(group, colours, group === current, state.open))),
-  ]);
   return element(
     "figure",
     { class: "chart" },
-    charts.flat(),
+    element("div", { class: "columns" }, groups.map((group) => column(group, colours, group === current, open))),
     element("ul", { class: "legend" }, legendOf(legend, groups)),
   );
 }

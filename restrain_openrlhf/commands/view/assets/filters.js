@@ -36,7 +36,6 @@ function matching(groups, prompts, values, places) {
   tests.push(between((group) => group.majority_count, values.least_votes ?? NaN, values.most_votes ?? NaN));
   if (values.gold) tests.push(GOLD[values.gold]);
   if (values.prompt) tests.push((group) => group.prompt_id === values.prompt);
-  if (values.run) tests.push((group) => group.run === Number(values.run));
   if (values.text) tests.push(contains(prompts, values.text, places));
   const found = groups.filter((group) => tests.every((test) => test(group)));
   return values.order ? found.sort(ORDERS[values.order]) : found;

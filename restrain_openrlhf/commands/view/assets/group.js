@@ -1,20 +1,15 @@
-// One open group: its prompt, its vote over the steps, and its answer classes side by side, another run's below.
+// One open group: its prompt, its vote over the steps, and its answer classes side by side.
 "use strict";
 
-// `others` are pairs: a group of the same prompt in another run, and its details.
-function drawGroup(box, state, group, details, others) {
+function drawGroup(box, state, group, details) {
   box.replaceChildren(
-    element("h2", {}, `${state.ofRun(group)}Step ${group.step}, group ${group.group}`, element("span", { class: "marks" }, marks(group))),
+    element("h2", {}, `Step ${group.step}, group ${group.group}`, element("span", { class: "marks" }, marks(group))),
     facts(group, details),
     element("h3", {}, "Prompt"),
     element("div", { class: "panel short" }, shownText(state.prompts.get(group.prompt_id), state.asWritten)),
     ...overSteps(state, group),
     element("h3", {}, "Answer classes"),
     details ? classes(details, state.asWritten) : leftOut(),
-    ...others.flatMap(([other, its]) => [
-      element("h3", {}, `${state.ofRun(other)}step ${other.step}, the same prompt`, element("span", { class: "marks" }, marks(other))),
-      its ? classes(its, state.asWritten) : leftOut(),
-    ]),
   );
   bringIntoSight(box.querySelector(".columns [aria-current]"));
 }
@@ -50,7 +45,7 @@ function overSteps(state, group) {
   const same = state.groups.filter((other) => other.prompt_id === group.prompt_id);
   return [
     element("h3", {}, "This prompt's vote over the steps"),
-    voteChart(same, group, state),
+    voteChart(same, group, state.open),
     element("p", {}, element("button", { type: "button", click: () => state.onlyPrompt(group.prompt_id) }, `List this prompt's ${plural(same.length, "group")}`)),
   ];
 }

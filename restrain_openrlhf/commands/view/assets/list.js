@@ -53,7 +53,7 @@ class GroupList {
         "aria-setsize": this.groups.length,
         click: () => this.choose(place),
       },
-      element("div", { class: "line quiet" }, where(group, this.state.ofRun(group)), topAnswer(group), votes(group), share(group)),
+      element("div", { class: "line quiet" }, where(group), topAnswer(group), votes(group), share(group)),
       element("div", { class: "line" }, prompt(this.state.prompts.get(group.prompt_id)), element("span", { class: "marks" }, marks(group))),
     );
     made.style.top = `${place * ROW}px`;
@@ -80,10 +80,8 @@ class GroupList {
   }
 }
 
-// A run's long name is cut off before the step is.
-function where(group, run) {
-  const name = run ? element("span", { class: "name" }, run) : null;
-  return element("span", { class: "where" }, name, element("span", {}, `step ${group.step} · group ${group.group}`));
+function where(group) {
+  return element("span", { class: "where" }, `step ${group.step} · group ${group.group}`);
 }
 
 function votes(group) {

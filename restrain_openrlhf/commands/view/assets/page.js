@@ -2,60 +2,32 @@
 "use strict";
 
 const form = document.getElementById("filters");
-const runs = [...document.querySelectorAll("h1 code")].map((name) => name.textContent);
-// What the name of a group begins with where there are two runs.
-const ofRun = (group) => (runs.length > 1 ? `${runs[group.run]} · ` : "");
-const state = { groups: [], prompts: new Map(), runs, current: null, asWritten: false, open, onlyPrompt, ofRun };
+const state = { groups: [], prompts: new Map(), current: null, asWritten: false, open, onlyPrompt };
 const list = new GroupList(document.getElementById("list"), document.getElementById("rows"), state);
-
-// Groups that are read before the reader asks for more; a browser has some ten thousand with ease.
-const AT_ONCE = Number(new URLSearchParams(location.search).get("groups")) || 20000;
 
 async function read() {
   const reading = document.getElementById("reading");
-  let wanted = AT_ONCE;
   try {
-    for await (const page of source.pages()) {
-      for (const [id, prompt] of Object.entries(page.prompts)) state.prompts.set(id, prompt);
-      for (const group of page.groups) state.groups.push(group);
-      document.getElementById("damaged").append(...page.damaged.map((why) => element("p", {}, `Left out: ${why}`)));
-      reading.textContent = progress(page);
-      refresh();
-      openAddressed();
-      if (isMissing()) say(notFound(page.next === null));
-      if (page.next !== null && state.groups.length >= wanted && !isMissing()) {
-        await asked(document.getElementById("more"));
-        wanted = state.groups.length + AT_ONCE;
-      }
-    }
+    const found = await source.list();
+    state.groups = found.groups;
+    state.prompts = new Map(Object.entries(found.prompts));
+    document.getElementById("damaged").append(...found.damaged.map((why) => element("p", {}, `Left out: ${why}`)));
+    reading.textContent = counted();
+    refresh();
+    openAddressed();
+    if (address().has("open") && state.current === null) say(`The address names the group ${address().get("open")} (step, group), which was not kept.`);
   } catch (error) {
     reading.textContent = `The groups could not be read: ${error.message}`;
   }
-}
-
-// Whether the address names a group that was not found yet.
-const isMissing = () => address().has("open") && state.current === null;
-
-function notFound(hasEnded) {
-  const named = `The address names the group ${address().get("open")} (run, step, group)`;
-  return hasEnded ? `${named}, which was not kept.` : `${named}. It opens once the groups before it are read.`;
 }
 
 function say(why) {
   document.getElementById("group").replaceChildren(element("p", { class: "note" }, why));
 }
 
-// Shows a button until it is pressed.
-async function asked(button) {
-  button.hidden = false;
-  await new Promise((pressed) => button.addEventListener("click", pressed, { once: true }));
-  button.hidden = true;
-}
-
-function progress(page) {
+function counted() {
   const steps = new Set(state.groups.map((group) => group.step)).size;
-  const found = `${plural(state.groups.length, "group")} of ${plural(state.prompts.size, "prompt")} at ${plural(steps, "step")}`;
-  return page.next === null ? found : `${found}; ${plural(page.steps - page.steps_read, "step")} still to read …`;
+  return `${plural(state.groups.length, "group")} of ${plural(state.prompts.size, "prompt")} at ${plural(steps, "step")}`;
 }
 
 function refresh() {
@@ -110,9 +82,8 @@ async function open(group) {
   const box = document.getElementById("group");
   box.scrollTop = 0;
   try {
-    const others = besides(group);
-    const [details, ...their] = await Promise.all([group, ...others].map((each) => source.details(each)));
-    if (state.current === group) drawGroup(box, state, group, details, others.map((other, place) => [other, their[place]]));
+    const details = await source.details(group);
+    if (state.current === group) drawGroup(box, state, group, details);
   } catch (error) {
     if (state.current === group) say(`The group could not be read: ${error.message}`);
   }
@@ -120,16 +91,6 @@ async function open(group) {
   list.mark(state.current);
   // Below the list on a phone.
   if (state.current === group && box.offsetTop > list.box.offsetTop) box.scrollIntoView();
-}
-
-// The same prompt's group in each other run, at the nearest step.
-function besides(group) {
-  const distance = (other) => Math.abs(other.step - group.step);
-  const nearest = (run) => {
-    const same = state.groups.filter((other) => other.run === run && other.prompt_id === group.prompt_id);
-    return same.sort((one, other) => distance(one) - distance(other))[0];
-  };
-  return [...runs.keys()].filter((run) => run !== group.run).map(nearest).filter(Boolean);
 }
 
 function onlyPrompt(id) {

@@ -1,34 +1,9 @@
-// Where groups come from: the server, page by page, or this file itself.
+// What this file holds: the list of groups, and each group's responses, which are unpacked when they are needed.
 "use strict";
 
-const served = {
-  async *pages() {
-    for (let start = 0; start !== null; ) {
-      const page = await answerOf(`api/groups?start=${start}`);
-      yield page;
-      start = page.next;
-    }
-  },
-  details: (group) => answerOf(`api/groups/${placeOf(group)}`),
-  placesWith: (text) => answerOf(`api/search?text=${encodeURIComponent(text)}`),
-};
-
-function placeOf(group) {
-  return `${group.run}/${group.step}/${group.group}`;
-}
-
-async function answerOf(path) {
-  const address = new URL(path, location);
-  const token = new URLSearchParams(location.search).get("token");
-  if (token) address.searchParams.set("token", token);
-  const reply = await fetch(address);
-  if (!reply.ok) throw new Error(await reply.text());
-  return reply.json();
-}
-
-const embedded = {
-  async *pages() {
-    yield JSON.parse(await unpacked(document.getElementById("summaries").textContent.trim()));
+const source = {
+  async list() {
+    return JSON.parse(await unpacked(document.getElementById("summaries").textContent.trim()));
   },
   async details(group) {
     const packed = this.all()[placeOf(group)];
@@ -47,6 +22,10 @@ const embedded = {
   },
 };
 
+function placeOf(group) {
+  return `${group.step}/${group.group}`;
+}
+
 // zlib's format in base64. A search unpacks every group: a Blob's stream and Uint8Array.from take three times as long.
 function unpacked(base64) {
   const letters = atob(base64);
@@ -58,5 +37,3 @@ function unpacked(base64) {
   writer.close();
   return new Response(readable).text();
 }
-
-const source = document.getElementById("summaries") ? embedded : served;

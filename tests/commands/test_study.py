@@ -1,4 +1,4 @@
-"""`restrain study` over a stand-in for training: what runs when, what a stop or a failure leaves, what is written.
+"""`restrain study` over a stand-in for training: what is refused, what runs when, what a stop leaves, what is written.
 
 One study over the real stack is in tests/e2e/test_study.py.
 """
@@ -7,47 +7,104 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.study import plan_study  # noqa: E402
+from restrain_openrlhf.commands import study as command  # noqa: E402
+from restrain_openrlhf.commands.study import accuracies, plan_study, write_study  # noqa: E402
 from restrain_openrlhf.config.command_line import parse_overrides  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.errors import ConfigError, RunError  # noqa: E402
 from restrain_openrlhf.evaluation import figures  # noqa: E402
-from restrain_openrlhf.evaluation.figures import save_figures  # noqa: E402
 from restrain_openrlhf.machine import processes  # noqa: E402
-from restrain_openrlhf.reference import offline_pass  # noqa: E402
 from tests.command_line import restrain  # noqa: E402
 from tests.reference import by_hand  # noqa: E402
 
-FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: answer}"
+FLAGS = {"eval.dataset": "held.jsonl", "eval.steps": 1, "data.label_key": "answer"}
+
+
+def config(folder, name, method=None, flags=FLAGS, reference=None):
+    """A configuration of this method (None: the one of that name), in the folder `small`."""
+    path = folder / "small" / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    content = {"run_dir": "x", "method": method or {"name": name}, "openrlhf": dict(flags)}
+    path.write_text(json.dumps({**content, **({"reference": str(reference)} if reference else {})}))
+    return path
+
+
+@pytest.fixture
+def configs(tmp_path):
+    """TTRL and gold GRPO."""
+    return [config(tmp_path, name) for name in ("ttrl", "grpo_gold")]
+
+
+def test_every_configuration_runs_with_every_seed_and_all_methods_come_before_the_next_seed(configs, tmp_path):
+    runs = plan_study(configs, 2, tmp_path / "out")
+    names = ["ttrl seed 42", "grpo_gold seed 42", "ttrl seed 43", "grpo_gold seed 43"]
+    assert [run.label for run in runs] == [f"small/{name}" for name in names]
+    assert [run.config.openrlhf["train.seed"] for run in runs] == [42, 42, 43, 43]
+    assert runs[0].config.run_dir == tmp_path / "out" / "small" / "ttrl" / "seed-42"
+    assert len({run.config.run_dir for run in runs}) == 4
+    assert all(run.config.evaluate_first for run in runs)
+
+
+def test_what_a_study_cannot_compare_is_refused(configs, tmp_path):
+    for key in ("run_dir", "openrlhf.train.seed", "evaluate_first"):
+        with pytest.raises(ConfigError, match=f"--set {key}: a study sets it for each run"):
+            plan_study(configs, 1, tmp_path / "out", {key: 7})
+    with pytest.raises(ConfigError, match="2 of the configurations are called small/ttrl"):
+        plan_study([configs[0], *configs], 1, tmp_path)
+    for missing in FLAGS:
+        without = config(tmp_path, "ttrl", flags={name: FLAGS[name] for name in FLAGS if name != missing})
+        with pytest.raises(ConfigError, match=f"openrlhf has no {missing}, and a study compares"):
+            plan_study([without], 1, tmp_path)
+
+
+def evaluated(run, by_step):
+    run.config.run_dir.mkdir(parents=True)
+    rows = [{"step": step, "eval_default_pass1": value, "eval_num_samples": 1600} for step, value in by_step.items()]
+    (run.config.run_dir / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = {"step": max(by_step), "votes": {"majority_share_mean": 0.75, "top_answer_share": 0.25}}
+    (run.config.run_dir / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
+
+
+def test_a_curve_is_the_mean_over_seeds_of_the_steps_they_share(configs, tmp_path):
+    one, other = plan_study(configs[:1], 2, tmp_path / "out")
+    with pytest.raises(RunError, match="no run has an evaluation yet"):
+        write_study([one, other], tmp_path / "out")
+    evaluated(one, {0: 0.5, 5: 0.6, 10: 0.8})
+    evaluated(other, {0: 0.5, 5: 0.8})
+    (curve,) = accuracies([one, other])
+    assert curve.steps == (0, 5)
+    assert curve.mean == pytest.approx([0.5, 0.7])
+    assert curve.deviation == pytest.approx([0, np.sqrt(0.02)])
+
+
+def test_the_table_and_pictures_are_written(tmp_path):
+    methods = {"half": {"name": "restrain"}, "zero": {"name": "restrain", "sigma": 0}}
+    runs = plan_study([config(tmp_path, *each) for each in methods.items()], 2, tmp_path / "out")
+    for run, accuracy in zip(runs, (0.6, 0.3, 0.8, 0.3), strict=True):
+        evaluated(run, {0: 0.5, 10: accuracy, 20: accuracy - 0.1})
+    write_study(runs, tmp_path / "out")
+    half, _ = csv.DictReader((tmp_path / "out" / "table.csv").open())
+    expected = {"group": "small", "method": "half", "seeds": "2", "before": "50.0%", "after": "60.0%", "sd": "14.1%"}
+    assert half == {**expected, "best": "70.0%", "at step": "10", "steps": "20"}
+    assert "| small | half | 2 |" in (tmp_path / "out" / "table.md").read_text()
+    assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"curves.png"}
 
 
 @pytest.fixture
 def out(tmp_path, monkeypatch):
     """The study's folder, with the stand-in in the place of the process that trains."""
-    monkeypatch.setattr(processes, "MODULE", "tests.commands.study.trainer")
+    monkeypatch.setattr(processes, "MODULE", "tests.commands.study_trainer")
     monkeypatch.setattr(processes, "POLL_SECONDS", 0.02)
+    # Drawing takes longer than all else here.
+    monkeypatch.setattr(figures, "save_figures", lambda *_: [])
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
-
-
-@pytest.fixture(autouse=True)
-def without_pictures(monkeypatch):
-    """Drawing takes longer than all else here; the first test has them."""
-    monkeypatch.setattr(figures, "save_figures", lambda *_: [])
-
-
-@pytest.fixture
-def configs(tmp_path):
-    """TTRL and gold GRPO, in the folder `small`."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    for name in ("ttrl", "grpo_gold"):
-        (folder / f"{name}.yaml").write_text(f"run_dir: unused\nmethod: {{name: {name}}}\n{FLAGS}\n")
-    return [folder / "ttrl.yaml", folder / "grpo_gold.yaml"]
 
 
 def study(configs, out, *words, seeds=1):
@@ -64,22 +121,6 @@ def started(out):
 
 def steps(run_dir, name="metrics"):
     return [json.loads(line)["step"] for line in (run_dir / f"{name}.jsonl").read_text().splitlines()]
-
-
-def test_every_configuration_trains_with_every_seed_and_all_are_compared(configs, out, monkeypatch):
-    monkeypatch.setattr(figures, "save_figures", save_figures)
-    done = study(configs, out, seeds=2)
-    assert done.returncode == 0, done.stderr
-    assert started(out) == [f"small/{name}/seed-{seed}" for seed in (42, 43) for name in ("ttrl", "grpo_gold")]
-    assert "small/ttrl seed 42: done" in done.stderr
-    assert f"table: {out / 'table.md'}" in done.stderr
-    rows = list(csv.DictReader((out / "table.csv").open()))
-    assert [(row["method"], row["seeds"], row["before"], row["after"]) for row in rows] == [
-        ("ttrl", "2", "50.0%", "70.0%"),
-        ("grpo_gold", "2", "60.0%", "80.0%"),
-    ]
-    assert "| small | ttrl | 2 |" in (out / "table.md").read_text()
-    assert {path.name for path in out.glob("*.png")} == {"curves.png"}
 
 
 def test_a_run_is_started_with_what_was_planned_for_it(configs, out):
@@ -136,17 +177,14 @@ def test_a_stop_ends_all_the_runs_that_go_at_once(configs, out):
 
 
 def test_a_reference_that_runs_share_is_sampled_once_before_the_first_trains(tmp_path, out, monkeypatch):
-    configs = [tmp_path / "small" / f"{name}.yaml" for name in ("restrain", "srt_offline")]
-    configs[0].parent.mkdir()
-    for path in configs:
-        path.write_text(f"run_dir: x\nreference: {tmp_path / 'r.jsonl'}\nmethod: {{name: {path.stem}}}\n{FLAGS}\n")
+    configs = [config(tmp_path, name, reference=tmp_path / "r.jsonl") for name in ("restrain", "srt_offline")]
     asked = []
 
     def sample(config, path):
         asked.append((config.method.name, started(out)))
         path.touch()
 
-    monkeypatch.setattr(offline_pass, "sample_reference", sample)
+    monkeypatch.setattr(command, "sample_reference", sample)
     done = study(configs, out, seeds=2)
     assert done.returncode == 0, done.stderr
     assert asked == [("restrain", [])]
@@ -154,24 +192,19 @@ def test_a_reference_that_runs_share_is_sampled_once_before_the_first_trains(tmp
 
 
 @pytest.mark.parametrize(
-    ("lines", "sampled"), [(["1+1=", "2+2="], False), (["1+1="], True), ([], True), (["1+1=", "cut off"], True)]
+    ("lines", "sampled"), [(["1+1=", "2+2="], False), (["1+1="], True), (["1+1=", "cut off"], True)]
 )
-def test_a_reference_that_a_kill_or_a_failure_left_unfinished_is_gone_on_with(
-    tmp_path, out, monkeypatch, lines, sampled
-):
+def test_a_reference_that_a_kill_left_unfinished_is_gone_on_with(tmp_path, out, monkeypatch, lines, sampled):
     path = by_hand.write(tmp_path / "r.jsonl", [by_hand.line(each, ["1"] * 16) for each in lines], prompt_count=2)
     if "cut off" in lines:
         path.write_text(path.read_text()[:-20])
-    (tmp_path / "small").mkdir()
-    config = tmp_path / "small" / "srt_offline.yaml"
-    config.write_text(f"run_dir: x\nreference: {path}\nmethod: {{name: srt_offline}}\n{FLAGS}\n")
     asked = []
-    monkeypatch.setattr(offline_pass, "sample_reference", lambda config, path: asked.append(path))
-    assert study([config], out).returncode == 0
+    monkeypatch.setattr(command, "sample_reference", lambda config, path: asked.append(path))
+    assert study([config(tmp_path, "srt_offline", reference=path)], out).returncode == 0
     assert asked == [path] * sampled
 
 
-def test_a_complete_run_of_other_prompts_is_not_compared_with_the_new_ones(configs, out, monkeypatch):
+def test_a_complete_run_of_other_prompts_is_not_compared_with_the_new_ones(configs, out):
     """Its folder was made by `restrain train`, with the digests of its prompts."""
     from restrain_openrlhf.config.host_flags import host_flags
     from restrain_openrlhf.records.folder import RunFolder

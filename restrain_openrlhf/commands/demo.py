@@ -1,0 +1,317 @@
+"""`restrain demo`: trains a small model on this machine by each method, without labels, and writes a report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import BaseModel, ValidationError
+from rich.console import Console
+
+from restrain_openrlhf.commands.options import Overrides, Quiet, to_folder
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import WORDS, DemoTask, task_named
+from restrain_openrlhf.data.gold import load_gold
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.data.outputs import write_whole
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
+from restrain_openrlhf.evaluation.grade import grade_vote
+from restrain_openrlhf.evaluation.result import Scores, accuracy
+from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered, step_progress
+from restrain_openrlhf.hook.launch.train import train
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.records.folder import RunFolder
+from restrain_openrlhf.records.metrics import read_held_out, read_steps
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.offline_pass import sample_reference
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESULT_FILE = "result.json"
+# If more of the majorities than this share are one answer, the result says so.
+TEMPLATE_SHARE = 0.5
+ROLLOUTS = 16
+HELD_OUT_PROBLEMS = 200
+# The parts of the demo for each method: votes, accuracy before, training, accuracy after.
+PARTS = 4
+# The columns of the report's table.
+HEADER = ("policy", "pass@1", "95 % over problems", f"maj@{ROLLOUTS}", "without an answer", "gain in points")
+REFERENCE_SEED, EVALUATION_SEED = 42, 7
+# The host evaluates the held-out problems before training and every few steps.
+EVALUATION: Mapping[str, object] = {
+    "evaluate_first": True,
+    "openrlhf.data.label_key": "answer",
+    "openrlhf.eval.steps": 5,
+    "openrlhf.eval.temperature": 1.0,
+    "openrlhf.eval.n_samples_per_prompt": 8,
+}
+
+
+class MethodResult(BaseModel, frozen=True):
+    """The result of one method, from k responses to each held-out problem, in a file that later reports read.
+
+    `top_answer_share` is the share of prompts, in the last training step, whose majority answer is the most common one.
+    """
+
+    method: str
+    problems: int
+    k: int
+    before: Scores
+    after: Scores
+    top_answer_share: float
+
+    def write(self, folder: Path) -> None:
+        write_whole(folder / RESULT_FILE, self.model_dump_json() + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> "MethodResult":
+        """The result that an earlier run wrote. Raises RunError if another version wrote it."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError:
+            raise RunError(
+                f"{path}: is not a result of this version's demo. Remove its folder, or choose another --out."
+            ) from None
+
+
+def demo(
+    task: Annotated[
+        str,
+        typer.Option(
+            help="Task. words: English words in German, with text for answers; premise: digit products; addition: "
+            "sums, on which most majorities are right; programs: Python functions for answers."
+        ),
+    ] = "words",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="restrain, ttrl, srt_offline, srt_easy, or grpo_gold (trains on gold answers). Repeatable.",
+            show_default="restrain and ttrl; with addition, restrain",
+        ),
+    ] = None,
+    out: Annotated[Path, to_folder("Output folder.")] = Path("runs/demo"),
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.", show_default="20; with premise, 40"),
+    ] = None,
+    overrides: Overrides = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a small model without labels on the full stack, and report held-out accuracy. Needs no GPU."""
+    console = Console(stderr=True, quiet=quiet)
+    own = task_named(task)
+    chosen = replace(own, methods=tuple(dict.fromkeys(method or own.methods)), steps=steps or own.steps)
+    this = Demo(out.absolute(), chosen, parse_overrides(overrides or []))
+    finished = all(map(this.trained, chosen.methods))
+    with step_progress(task, console) as (on_phase, on_step):
+        results, report = run_demo(this, on_phase, on_step)
+    for result in results:
+        console.print(sentence(result), style="bold", soft_wrap=True)
+    console.print(f"report: {report}", soft_wrap=True)
+    if finished:
+        console.print(
+            "Nothing was trained: this demo was finished before. To train again, choose another --out.", soft_wrap=True
+        )
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A task and its output folder. Its methods share the prompts and the offline pass."""
+
+    out: Path
+    task: DemoTask = WORDS
+    overrides: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def reference(self) -> Path:
+        """The frozen model's votes on the training prompts."""
+        return self.out / "reference.jsonl"
+
+    @property
+    def heldout(self) -> Path:
+        """Held-out problems with their answers."""
+        return self.out / "heldout.jsonl"
+
+    def trained(self, method: str) -> bool:
+        """Whether training with this method has ended, so that it is not repeated."""
+        return RunFolder(train_folder(self.out, method)).completed.exists()
+
+
+def run_demo(
+    demo: Demo,
+    on_phase: OnPhase = lambda _name: None,
+    on_step: OnStep = lambda _row, _total: None,
+) -> tuple[list[MethodResult], Path]:
+    """Run the demo, or resume it. Returns each method's result, and the path of the report.
+
+    `on_phase` gets the name of each part when it begins, and `on_step` what `train` passes on. Raises a RestrainError
+    with the log's last lines if a part fails.
+    """
+    configs = {method: configure(demo, method) for method in demo.task.methods}
+    write_task(demo)
+    on_phase = numbered(on_phase, PARTS * len(configs))
+    results = [_run_method(demo, method, config, on_phase, on_step) for method, config in configs.items()]
+    return results, write_report(demo.out, demo.task)
+
+
+def write_task(demo: Demo) -> None:
+    """Write the task's files. Answers are in files that only methods that read gold, and the report, get.
+
+    Raises RunError, and changes nothing, if the folder has other problems.
+    """
+    heldout = demo.task.heldout_problems(HELD_OUT_PROBLEMS)
+    if demo.heldout.exists() and load_gold(demo.heldout).by_problem.keys() != {text_hash(p.text) for p in heldout}:
+        raise RunError(
+            f"{demo.out}: holds a demo with other problems, so it is of another task than {demo.task.name!r}, or of "
+            "another version. Choose another --out, or that task."
+        )
+    batch = int(load_run_config(find_config(demo.task.preset)).openrlhf["rollout.batch_size"])
+    problems = demo.task.training_set(demo.task.steps * batch)
+    write_prompts(demo.out / "prompts.jsonl", problems)
+    write_gold(demo.out / "prompts-with-gold.jsonl", problems)
+    write_gold(demo.heldout, heldout)
+
+
+def configure(demo: Demo, method: str) -> RunConfig:
+    """The demo's configuration with its paths. A method other than the file's gets its own default settings."""
+    base = load_run_config(find_config(demo.task.preset), demo.overrides)
+    settings = base.method if method == base.method.name else parse_settings({"name": method})
+    built = build(settings)
+    prompts = demo.out / ("prompts-with-gold.jsonl" if built.reads_gold else "prompts.jsonl")
+    overrides: dict[str, object] = {
+        **demo.overrides,
+        **EVALUATION,
+        "run_dir": str(train_folder(demo.out, method)),
+        "reference": str(demo.reference),
+        "reference_n": ROLLOUTS,
+        "steps": demo.task.steps,
+        "openrlhf.train.num_episodes": demo.task.steps,
+        "openrlhf.actor.model_name_or_path": str(demo.task.model),
+        "openrlhf.data.prompt_dataset": str(prompts),
+        "openrlhf.eval.dataset": str(demo.heldout),
+        "method": settings.model_dump(mode="json"),
+    }
+    config = load_run_config(find_config(demo.task.preset), overrides)
+    return config if built.needs_reference else config.model_copy(update={"reference": None})
+
+
+def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, on_step: OnStep) -> MethodResult:
+    """Sample missing rollouts of the base model, train, evaluate, and write the result."""
+    before, after = demo.out / "before.jsonl", demo.out / method / "after.jsonl"
+    after.parent.mkdir(parents=True, exist_ok=True)
+    on_phase(f"{method}: the frozen model votes on every prompt")
+    _sample(demo.task.model, config, demo.out / "prompts.jsonl", demo.reference, REFERENCE_SEED)
+    on_phase(f"{method}: held-out accuracy before")
+    _sample(demo.task.model, config, demo.heldout, before, EVALUATION_SEED)
+    on_phase(f"{method}: training{' is finished' if demo.trained(method) else ', beginning with Ray and vLLM'}")
+    run = train(config, on_step)
+    on_phase(f"{method}: held-out accuracy after")
+    _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)
+    gold, rows = load_gold(demo.heldout).by_problem, load_reference(after).rows
+    result = MethodResult(
+        method=method,
+        problems=len(rows),
+        k=ROLLOUTS,
+        before=accuracy(load_reference(before).rows, gold, config.answers),
+        after=accuracy(rows, gold, config.answers),
+        top_answer_share=float(read_steps(run.metrics)[-1].votes["top_answer_share"]),
+    )
+    result.write(demo.out / method)
+    return result
+
+
+def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int) -> None:
+    """Sample rollouts of a model in a process of `restrain reference`. Existing rollouts are kept."""
+    sample_reference(config, out, n=ROLLOUTS, model=str(model), prompts=str(prompts), seed=seed)
+
+
+def results_in(out: Path) -> list[MethodResult]:
+    """The results of all methods in a demo's folder, best first."""
+    found = [MethodResult.read(path) for path in out.glob(f"*/{RESULT_FILE}")]
+    return sorted(found, key=lambda result: -result.after.pass_at_1)
+
+
+def train_folder(out: Path, method: str) -> Path:
+    return out / method / "train"
+
+
+def sentence(result: MethodResult) -> str:
+    """What happened to the policy of one method, in a sentence or two."""
+    before, after, k = result.before, result.after, result.k
+    moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
+    text = (
+        f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} (base "
+        f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{k} went from "
+        f"{before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
+    )
+    if result.top_answer_share < TEMPLATE_SHARE:
+        return text
+    return f"{text} At the end {result.top_answer_share:.0%} of its majorities are one and the same answer."
+
+
+def write_report(out: Path, task: DemoTask) -> Path:
+    """Write report.html and its figures into the demo's folder. Returns the page's path.
+
+    The report compares all methods that ran in the folder, this time or earlier.
+    """
+    from restrain_openrlhf.evaluation import figures  # noqa: PLC0415 - imports matplotlib
+
+    results, page = results_in(out), out / "report.html"
+    runs = [replace(figures.load_curves(train_folder(out, each.method)), name=each.method) for each in results]
+    drawn = {
+        "curves": draw_curves(out, results),
+        "reliability": figures.draw_reliability(base_reliability(out), "the base model, before any training"),
+        "votes": figures.draw_panels(runs, figures.VOTES),
+    }
+    titles = ("Held-out pass@1 by training step", "Is the majority right? By the number of rollouts in it", "Votes")
+    pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
+    table = figures.PageTable("Held-out accuracy", HEADER, _accuracies(results))
+    lead = " ".join(map(sentence, results))
+    figures.write_page(page, f"Label-free training on {task.about}", lead, [table], list(pictures))
+    return page
+
+
+def _accuracies(results: Sequence[MethodResult]) -> list[list[str]]:
+    rows = [["base model", *_accuracy(results[0].before, results[0].k), ""]]
+    for result in results:
+        gain = f"{100 * (result.after.pass_at_1 - result.before.pass_at_1):+.1f}"
+        rows.append([result.method, *_accuracy(result.after, result.k), gain])
+    return rows
+
+
+def _accuracy(value: Scores, k: int) -> list[str]:
+    interval = f"{value.low:.1%} to {value.high:.1%}"
+    return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k[k]:.1%}", f"{value.missing_share:.1%}"]
+
+
+def draw_curves(out: Path, results: Sequence[MethodResult]) -> "Figure":
+    """A figure of held-out pass@1 by step, with a line per method, and a dashed line for the base model's majority."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - costs a second
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for result in results:
+        rows = read_held_out(train_folder(out, result.method))
+        axes.plot([row.step for row in rows], [row.pass_at_1 for row in rows], marker="o", label=result.method)
+    before, k = results[0].before, results[0].k
+    axes.axhline(before.maj_at_k[k], linestyle="--", color="gray", label=f"maj@{k} of the base model")
+    axes.set(xlabel="training step", ylabel="held-out pass@1", ylim=(-0.03, 1.03))
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=4)
+    return figure
+
+
+def base_reliability(out: Path) -> list[SizeRow]:
+    """How often the base model's majorities on training prompts are right, by their size.
+
+    Their gold answers are only read here, after training, for the figure.
+    """
+    gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
+    reference = load_reference(out / "reference.jsonl")
+    kind = reference.provenance.kind
+    return reliability([grade_vote(row, gold[row.problem_hash], kind) for row in reference.rows])

@@ -1,1 +1,0 @@
-"""The demo: trains a small model without labels, in minutes."""

@@ -1,0 +1,188 @@
+"""The demo: its tasks, what it says in a new folder and in a finished one, and its report. Nothing is sampled."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from restrain_openrlhf.commands import demo as command
+from restrain_openrlhf.commands.demo import MethodResult, base_reliability, results_in, train_folder, write_report
+from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.data.demo_tasks import addition, premise
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.errors import DataError, RunError
+from restrain_openrlhf.evaluation.result import Scores
+from restrain_openrlhf.hook.logging.trainer import append_step
+from restrain_openrlhf.records.folder import Completion, RunFolder
+from restrain_openrlhf.records.metrics import HELD_OUT_FILE, append_row
+from tests.command_line import restrain
+from tests.hook.test_trainer_metrics import votes
+from tests.reference.made import write_reference
+
+
+def operands(problems):
+    """Unordered, so that 123+456 and 456+123 count as one addition."""
+    return {frozenset(problem.problem.removesuffix("=").split("+")) for problem in problems}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_additions_are_seeded_different_and_disjoint_and_gold_is_the_sum(seed):
+    training, heldout = addition.training_problems(3000, seed), addition.heldout_problems(3000, seed)
+    assert training == addition.training_problems(3000, seed)
+    assert len({problem.problem for problem in training}) == 3000
+    assert not operands(training) & operands(heldout)
+    for problem in training[:50] + heldout[:50]:
+        first, second = problem.problem.removesuffix("=").split("+")
+        assert problem.answer == str(int(first) + int(second))
+
+
+def test_products_are_disjoint_beyond_one_column_and_gold_is_the_last_digit_of_each():
+    training, heldout = PREMISE.training_problems(2000), PREMISE.heldout_problems(200)
+    assert training == PREMISE.training_problems(2000)
+    assert len({problem.problem for problem in training}) == 2000
+    shared = {problem.problem for problem in training} & {problem.problem for problem in heldout}
+    assert shared
+    assert all(len(text.partition("*")[0].strip(".")) == 1 for text in shared)
+    assert premise.text((7, 6, 3), (6, 6, 1)) == "763...*661...="
+    for problem in training[:100]:
+        a, b = (side.strip(".=") for side in problem.problem.split("*"))
+        assert problem.answer == "".join(str(int(x) * int(y) % 10) for x, y in zip(a, b, strict=True))
+        assert problem.answer[0] != "0"
+
+
+@pytest.mark.parametrize(
+    ("problems", "most"),
+    [(addition.heldout_problems, addition.MOST_PROBLEMS), (PREMISE.training_problems, premise.MOST_PROBLEMS)],
+)
+def test_a_number_that_a_task_cannot_give_is_refused(problems, most):
+    for count in (-1, 0, most + 1):
+        with pytest.raises(DataError, match=f"1 to {most:,}"):
+            problems(count)
+
+
+def test_the_training_file_has_no_gold(tmp_path):
+    write_prompts(tmp_path / "p.jsonl", PREMISE.training_problems(50))
+    rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    assert {tuple(row) for row in rows} == {("id", "problem")}
+
+
+@pytest.mark.host
+def test_a_response_and_its_end_fit_the_demo_s_budget():
+    transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(PREMISE.model)
+    budget = load_run_config(find_config(PREMISE.preset)).openrlhf
+    prompt, response = (tokenizer(text)["input_ids"] for text in ("1" * 6 + "*" + "1" * 6 + "=", r"\boxed{111111}"))
+    assert len(response) + 1 <= int(budget["rollout.max_new_tokens"])
+    assert len(prompt) + int(budget["rollout.max_new_tokens"]) <= int(budget["data.max_len"])
+
+
+def accuracy(value):
+    votes = {16: min(1.0, value + 0.2)}
+    return Scores(
+        pass_at_1=value, low=value - 0.02, high=value + 0.02, pass_at_k={}, maj_at_k=votes, missing_share=0.01
+    )
+
+
+def made(method, after):
+    return MethodResult(
+        method=method, problems=200, k=16, before=accuracy(0.5), after=accuracy(after), top_answer_share=0.1
+    )
+
+
+@pytest.fixture
+def demo(tmp_path):
+    """A folder in which ttrl, then restrain ran one step on two problems."""
+    problems = PREMISE.training_set(2)
+    write_gold(tmp_path / "prompts-with-gold.jsonl", problems)
+    right, wrong = problems[0].answer, "?"
+    answers = ([right, right, right, wrong], [wrong, wrong, problems[1].answer, None])
+    asked = [problem.problem for problem in problems]
+    write_reference(tmp_path / "reference.jsonl", dict(zip(asked, answers, strict=True)))
+    for method, after in (("ttrl", 0.3), ("restrain", 0.75)):
+        run = train_folder(tmp_path, method)
+        run.mkdir(parents=True)
+        append_step(run / "metrics.jsonl", 1, {"kl": 0.1}, votes())
+        append_row(run / HELD_OUT_FILE, 0, {"eval_default_pass1": 0.5, "eval_num_samples": 1600})
+        append_row(run / HELD_OUT_FILE, 1, {"eval_default_pass1": after, "eval_num_samples": 1600})
+        made(method, after).write(tmp_path / method)
+    return tmp_path
+
+
+def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo):
+    text = write_report(demo, PREMISE).read_text()
+    assert "restrain: pass@1 on 200 held-out problems rose from 50.0% (base model) to 75.0% (trained model)" in text
+    assert "ttrl: pass@1 on 200 held-out problems fell from 50.0% (base model) to 30.0% (trained model)" in text
+    assert text.count("data:image/png") == 3
+    assert text.index("<td>base model</td>") < text.index("<td>restrain</td>") < text.index("<td>ttrl</td>")
+    assert text.index("Held-out pass@1 by training step") < text.index("Is the majority right?") < text.index("Votes")
+
+
+def test_results_come_back_as_they_were_written(demo):
+    assert [result.method for result in results_in(demo)] == ["restrain", "ttrl"]
+    kept = demo / "ttrl" / "result.json"
+    assert MethodResult.read(kept) == made("ttrl", 0.3)
+    kept.write_text("{}")
+    with pytest.raises(RunError, match="is not a result of this version's demo"):
+        results_in(demo)
+
+
+def test_reliability_counts_the_base_models_majorities_by_size(demo):
+    assert [(row.size, row.problems, row.majority_accuracy) for row in base_reliability(demo)] == [
+        (2, 1, 0.0),
+        (3, 1, 1.0),
+    ]
+
+
+@pytest.fixture
+def parts(monkeypatch, tmp_path):
+    """Each part leaves its file, and does nothing else."""
+
+    def train(config, _on_step):
+        folder = RunFolder(config.run_dir)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.mark_completed(Completion(steps=40, stopped=None))
+        return folder
+
+    monkeypatch.setattr(command, "_sample", lambda *given: given[3].touch())
+    monkeypatch.setattr(command, "train", train)
+    monkeypatch.setattr(command, "load_reference", lambda _path: SimpleNamespace(rows=[1]))
+    monkeypatch.setattr(command, "accuracy", lambda *_given: accuracy(0.5))
+    monkeypatch.setattr(command, "read_steps", lambda _path: [SimpleNamespace(votes={"top_answer_share": 0.1})])
+    monkeypatch.setattr(command, "write_report", lambda out, _task: out / "report.html")
+    return tmp_path / "demo"
+
+
+def said(out):
+    done = restrain("demo", "--out", out)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_a_finished_demo_says_that_nothing_is_trained_again(parts):
+    first = said(parts)
+    assert "1 of 8: restrain: the frozen model votes on every prompt\n" in first
+    assert "3 of 8: restrain: training, beginning with Ray and vLLM" in first
+    assert "5 of 8: ttrl: the frozen model votes on every prompt" in first
+    assert "Nothing was trained" not in first
+    again = said(parts)
+    assert "beginning with Ray" not in again
+    assert again.count("training is finished") == 2
+    assert "Nothing was trained: this demo was finished before. To train again, choose another --out." in again
+    RunFolder(train_folder(parts, "ttrl")).completed.unlink()
+    again = said(parts)
+    assert "restrain: training is finished" in again
+    assert "ttrl: training, beginning with Ray" in again
+    assert "Nothing was trained" not in again
+
+
+def test_a_folder_of_another_task_is_refused_and_keeps_its_files(parts):
+    said(parts)
+    before = {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()}
+    done = restrain("demo", "--task", "premise", "--out", parts)
+    assert done.returncode == 2
+    assert f"{parts}: holds a demo with other problems" in done.stderr
+    assert "Choose another --out, or that task." in done.stderr
+    assert {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()} == before
+    assert "Nothing was trained" in said(parts)
