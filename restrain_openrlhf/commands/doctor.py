@@ -225,9 +225,7 @@ def _contract() -> str:
         )
     instrument.check_all()
     instrument.install()
-    missing = instrument.unpatched()
-    instrument.uninstall()
-    if missing:
+    if missing := instrument.unpatched():
         raise HostError(f"The hook does not reach {', '.join(missing)}. Report this with what `restrain doctor` says.")
     return (
         f"{len(instrument.CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"

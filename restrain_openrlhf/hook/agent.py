@@ -15,9 +15,8 @@ from restrain_openrlhf.config.checks import other_size, unfit_plan
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
 from restrain_openrlhf.hook.install import instrument
-from restrain_openrlhf.hook.install.environment import config_of_agent
+from restrain_openrlhf.hook.install.environment import UNMARKED, config_of_agent, refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.install.instrument import is_active
-from restrain_openrlhf.hook.install.trainers_flags import UNMARKED, refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.rollout.group_columns import (
     GENERATED,
     PLACE,
@@ -29,7 +28,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (
 from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
 from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEngine
-from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
+from restrain_openrlhf.hook.rollout.samples import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
 from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent, agent_columns
 from restrain_openrlhf.method import GroupScore, build

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK, why_not_compiled
-from restrain_openrlhf.machine.device import Device, Unsupported
+from restrain_openrlhf.machine.devices import Device, Unsupported
 from restrain_openrlhf.machine.flash_attention import (
     ATTENTION,
     by_torch,
@@ -102,7 +102,7 @@ def capability() -> int | None:
     return None if found is None else found.major
 
 
-# The hook wraps the same method (gradient_accumulation.py). Both wrappers act, in either order.
+# The hook wraps the same method (hook/fixes/training_step.py). Both wrappers act, in either order.
 ADAM = Wrapping(
     "openrlhf.utils.deepspeed.deepspeed",
     "DeepspeedStrategy.get_ds_train_config",

@@ -104,7 +104,7 @@ def check_version(way: Way = Way.HOOK) -> str:
 def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
     """Why the installed DeepSpeed would use only the last micro-batch's gradient; None if it would not.
 
-    With ZeRO 1 and 2, dynamic batches need `managed_gradient_accumulation` (hook/fixes/gradient_accumulation.py).
+    With ZeRO 1 and 2, dynamic batches need `managed_gradient_accumulation` (hook/fixes/training_step.py).
     DeepSpeed has it from 0.19.4 on, and older releases ignore it silently. OpenRLHF 0.10.4 asks for 0.19.1.
     """
     found = version_of("deepspeed")

@@ -222,6 +222,7 @@ def test_a_hook_that_does_not_reach_a_method_fails_the_contract(monkeypatch):
 
     checked = []
     monkeypatch.setattr(instrument, "check_all", lambda: checked.append("all"))
+    monkeypatch.setattr(instrument, "install", lambda: None)
     monkeypatch.setattr(instrument, "unpatched", list)
     assert doctor._tried("contract", doctor._contract).ok
     monkeypatch.setattr(instrument, "unpatched", lambda: ["Actor.forward"])

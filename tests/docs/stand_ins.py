@@ -12,7 +12,7 @@ from pathlib import Path
 
 from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.config.yaml_file import load_hook_config
-from restrain_openrlhf.hook.install.trainers_flags import refuse_lost_rewards
+from restrain_openrlhf.hook.install.environment import refuse_lost_rewards
 from tests.command_line import Done
 from tests.conftest import ROOT
 from tests.test_build_script import DOCKER

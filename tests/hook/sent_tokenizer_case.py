@@ -6,8 +6,7 @@ import ray
 from openrlhf.utils.utils import get_tokenizer
 
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
-from restrain_openrlhf.hook.rollout.samples import tokenizer_by_reference
-from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
+from restrain_openrlhf.hook.rollout.samples import tokenizer_by_reference, tokenizer_here
 
 TEMPLATE = "{% for message in messages %}<{{ message['content'] }}>{% endfor %}"
 TEXT = "12+34="

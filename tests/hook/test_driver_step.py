@@ -12,7 +12,7 @@ pytestmark = pytest.mark.host
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
 
 from restrain_openrlhf.hook.agent import as_arrays  # noqa: E402
-from restrain_openrlhf.hook.rollout.sent_tokenizer import SentTokenizer, tokenizer_here  # noqa: E402
+from restrain_openrlhf.hook.rollout.samples import SentTokenizer, tokenizer_here  # noqa: E402
 from tests.hook.in_process import Letters, Stored, host_arguments, maker_of  # noqa: E402
 from tests.processes import printed  # noqa: E402
 

@@ -17,9 +17,10 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
-from restrain_openrlhf.hook.install.worker import SETUP_HOOK  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import SETUP_HOOK  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import CHECKED, RunInputs  # noqa: E402
-from restrain_openrlhf.machine.device import Device  # noqa: E402
+from restrain_openrlhf.machine.devices import Device  # noqa: E402
+from tests.patches import take_off  # noqa: E402
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def command(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train_ppo_ray"])
     before = dict(os.environ)
     yield ["--restrain.config", str(tmp_path / "method.yaml"), *words]
-    instrument.uninstall()
+    take_off(instrument.CONTRACT)
     os.environ.clear()
     os.environ.update(before)
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray", reason="needs ray: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.logging.step_records import finite, gauge_name, not_finite, publish  # noqa: E402
+from restrain_openrlhf.hook.logging.trainer import finite, gauge_name, not_finite, publish  # noqa: E402
 from tests.hook.test_trainer_metrics import votes  # noqa: E402
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.config.this_machine import refuse_unsupported
 from restrain_openrlhf.errors import ConfigError, HostError
-from restrain_openrlhf.hook.fixes.gradient_accumulation import get_ds_train_config
+from restrain_openrlhf.hook.fixes.training_step import get_ds_train_config
 from restrain_openrlhf.machine import host_releases
 from restrain_openrlhf.machine.host_releases import Way, check_version, supported
 from tests.conftest import ROOT

@@ -18,7 +18,6 @@ from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
     PATCHES,
     install,
     is_active,
-    uninstall,
 )
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK  # noqa: E402
@@ -29,11 +28,11 @@ from restrain_openrlhf.machine.patching import (  # noqa: E402
     Replacement,
     Wrapping,
     expect,
-    expect_no_more,
     is_expected,
     load,
     parameters,
 )
+from tests.patches import take_off  # noqa: E402
 
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 
@@ -47,9 +46,9 @@ def unhooked():
     """The host as it is, and again after the test."""
     for module in instrument.HOST_MODULES:
         importlib.import_module(module)
-    uninstall()
+    take_off(CONTRACT)
     yield
-    uninstall()
+    take_off(CONTRACT)
 
 
 def test_the_installed_host_is_what_the_hook_was_written_for():
@@ -71,7 +70,7 @@ def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unho
 
     importlib.import_module(patch.module)
     is_this_stacks = is_expected(patch)
-    expect_no_more([patch])
+    take_off([patch])
     with monkeypatch.context() as host:
         host.setattr(*patch.locate(), changed)
         with pytest.raises(HostError) as error:
@@ -80,7 +79,7 @@ def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unho
     assert f"{patch.module}.{patch.qualname} takes (self, surprise)" in str(error.value)
     package = patch.module.partition(".")[0]
     assert f"written for {patch.accepted}. Install the {package} that `restrain doctor` names" in str(error.value)
-    expect_no_more([patch])
+    take_off([patch])
     if is_this_stacks:
         expect([patch])
 
@@ -156,12 +155,12 @@ def everything():
     return {(id(owner), name): value for owner in owners for name, value in vars(owner).items()}
 
 
-def test_the_hook_changes_what_is_in_its_table_and_uninstall_restores_it(unhooked):
+def test_the_hook_changes_what_is_in_its_table_alone(unhooked):
     before = everything()
     install()
     install()
     changed = {key for key, value in everything().items() if before.get(key) is not value}
-    uninstall()
+    take_off(CONTRACT)
     places = [(patch, id(patch.locate()[0]), patch.locate()[1]) for patch in PATCHES]
     kept = {(owner, ORIGINAL + name) for patch, owner, name in places if isinstance(patch, Replacement)}
     assert changed == {(owner, name) for _, owner, name in places} | kept

@@ -25,8 +25,8 @@ from openrlhf.models.utils import log_probs_from_logits as host  # noqa: E402
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer  # noqa: E402
 
 from restrain_openrlhf.hook.fixes import log_probs  # noqa: E402
-from restrain_openrlhf.hook.fixes.log_probs import log_probs_from_logits, logits_read_again  # noqa: E402
-from restrain_openrlhf.hook.policy.paired_loss import PairedLoss  # noqa: E402
+from restrain_openrlhf.hook.fixes.training_step import log_probs_from_logits, logits_read_again  # noqa: E402
+from restrain_openrlhf.hook.policy.actor import PairedLoss  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.hook.in_process import host_arguments  # noqa: E402
 from tests.hook.small_step import make_case, plain_policy, small_model  # noqa: E402

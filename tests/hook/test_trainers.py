@@ -14,7 +14,7 @@ from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
 from openrlhf.trainer.ppo_trainer_async import TrainingActor  # noqa: E402
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: E402
 
-from restrain_openrlhf.hook.logging.step_records import tokens_per_second  # noqa: E402
+from restrain_openrlhf.hook.logging.trainer import tokens_per_second  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.commands.k8s import known_metrics  # noqa: E402

@@ -28,7 +28,7 @@ def summed_before_the_clip():
     """The loss by A⁺ + A⁻, which is right only while nothing clips."""
     import torch
 
-    from restrain_openrlhf.hook.policy.paired_loss import PairedLoss
+    from restrain_openrlhf.hook.policy.actor import PairedLoss
 
     def net(forward):
         def broken(self, log_probs, old, advantages, **batch):
@@ -106,7 +106,7 @@ def tokens_that_look_ahead():
 
 def old_policy_forgotten():
     """The ratio is 1 everywhere: nothing clips."""
-    from restrain_openrlhf.hook.policy.paired_loss import PairedLoss
+    from restrain_openrlhf.hook.policy.actor import PairedLoss
 
     def on_policy(forward):
         return lambda self, log_probs, old, *rest, **batch: forward(self, log_probs, log_probs.detach(), *rest, **batch)

@@ -23,7 +23,7 @@ def all_of_them() -> set[str]:
 
 
 def training() -> set[str]:
-    from restrain_openrlhf.hook.logging.step_records import gauge_name
+    from restrain_openrlhf.hook.logging.trainer import gauge_name
     from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY
 
     names = {gauge_name(name) for name in [*of_the_trainer(), *of_the_policy(), PEAK_MEMORY]}
@@ -32,7 +32,7 @@ def training() -> set[str]:
 
 def of_the_trainer() -> set[str]:
     """As they are logged, in every row."""
-    from restrain_openrlhf.hook.logging.step_records import SPEEDS
+    from restrain_openrlhf.hook.logging.trainer import SPEEDS
     from restrain_openrlhf.hook.policy.rollout_gap import LogProbGap
     from restrain_openrlhf.records.metrics import NOT_FINITE
 
