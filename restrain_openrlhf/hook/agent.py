@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -36,6 +36,9 @@ from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan
 from restrain_openrlhf.reference.checks import NeededReference
 from restrain_openrlhf.scoring.scorer import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
+
+# Of the model that the rollout actor has loaded (actor.model_name_or_path).
+_fingerprint = cache(model_fingerprint)
 
 
 class HostRollout(TypedDict):
@@ -106,7 +109,6 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         self._agent = None if config.agent is None else WrappedAgent(config.agent)
         if self._agent is not None and (reason := unfit_plan(self._method.rollouts)):
             raise ConfigError(reason)
-        self._model: asyncio.Future[str] | None = None
 
     async def execute(self, **asked: Any) -> HostRollout:
         """One rollout, with the host's keys; `asked` has the fields of Call.
@@ -182,7 +184,10 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             return None
         sampling = call.sampling_params
         return NeededReference(
-            model_fingerprint=None if is_active() else await self._fingerprint(call.llm_engine),
+            # The host's create_vllm_engines names it `model` (trainer/ray/vllm_engine.py).
+            model_fingerprint=None
+            if is_active()
+            else await asyncio.to_thread(_fingerprint, str(call.llm_engine.kwargs["model"])),
             n=n,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -190,18 +195,11 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             agent=self._settings.agent_identity,
         ).by(self._settings.reference_n, self._settings.reference_sampling)
 
-    async def _fingerprint(self, engine: Any) -> str:
-        """The fingerprint of the model that the rollout actor has loaded (actor.model_name_or_path), computed once."""
-        if self._model is None:
-            # The host's create_vllm_engines names it `model` (trainer/ray/vllm_engine.py).
-            self._model = asyncio.ensure_future(asyncio.to_thread(model_fingerprint, str(engine.kwargs["model"])))
-        return await asyncio.shield(self._model)
-
     async def _draw(self, call: Call, row: TrainingRow, n: int) -> Drawn:
         """The n trained rollouts, each in a single turn, and all rollouts of the method's plan if it has one."""
         asked = without_text(call.sampling_params)
         if is_active():
-            # The trainer compares these log-probabilities with the policy's (hook/policy/rollout_gap.py).
+            # The trainer compares these log-probabilities with the policy's (hook/policy/experience.py).
             asked.logprobs = asked.logprobs or 0
         plan, seed = self._plan(n), row.visit.seed if row.visit else None
         # A plan seeds its own requests, because they do not arrive in the order of their places in the plan.
@@ -230,9 +228,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return plan
 
     async def _draw_one(self, call: Call) -> HostRollout:
-        # Before 0.10.0 the host's executor takes no images.
-        asked = {name: value for name, value in vars(call).items() if name != "images" or value is not None}
-        rollout: HostRollout = await super().execute(**asked)
+        rollout: HostRollout = await super().execute(**vars(call))
         return rollout
 
 

@@ -96,8 +96,8 @@ def check_version(way: Way = Way.HOOK) -> str:
     others = [other for other in (Way.AGENT, Way.URL) if found in supported(other)]
     instead = f" On {found}, {IN_WORDS[others[0]]} works (docs/journeys/integration.md)." if others else ""
     raise HostError(
-        f"OpenRLHF {found} is installed, but {IN_WORDS[way]} works only on {range_of(way)}. Install "
-        f"openrlhf=={_nearest(found, way)}, the nearest of these releases.{instead}"
+        f"OpenRLHF {found} is installed, but {IN_WORDS[way]} works only on {range_of(way)}. Install one of these "
+        f"releases.{instead}"
     )
 
 
@@ -115,12 +115,6 @@ def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
         "last micro-batch's gradient. Remove train.dynamic_batch_enable, set ds.zero_stage to 3, or install "
         f"deepspeed=={OLDEST_KEEPING} or newer."
     )
-
-
-def _nearest(found: str, way: Way) -> str:
-    """The oldest supported release that is newer than the one found; the newest supported one if there is none."""
-    newer = [name for name in supported(way) if _order(name) > _order(found)]
-    return newer[-1] if newer else supported(way)[0]
 
 
 def _order(release: str) -> list[int]:

@@ -8,7 +8,7 @@ import dis
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -180,6 +180,18 @@ class Replacement(_OurFunction):
 
 
 Patch = Wrapping | Replacement
+# Keys: the part of the record, the module, and the name in the module; the value is what is recorded.
+Record = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def patches_in(record: Record, package: str) -> tuple[Patch, ...]:
+    """The patches in a record's parts `wrapped` and `replaced`, whose functions `ours` are named within `package`."""
+    return tuple(
+        kind(module, name, row["takes"], f"{package}.{row['ours']}")
+        for part, kind in (("wrapped", Wrapping), ("replaced", Replacement))
+        for module, rows in record[part].items()
+        for name, row in rows.items()
+    )
 
 
 def original_of(actor: Any, method: str) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from restrain_openrlhf.errors import RunError
 
 HELD_OUT_FILE = "evaluations.jsonl"
 PASS_AT_1 = "_pass1"
-# Means over all response tokens that a step trained on; hook/policy/token_means.py makes them, and
+# Means over all response tokens that a step trained on; hook/policy/actor.py makes them, and
 # docs/operations/running.md says what each is.
 KL = "restrain/kl"
 ENTROPY = "restrain/policy_entropy"

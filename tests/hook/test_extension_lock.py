@@ -5,17 +5,9 @@ import sys
 
 import pytest
 
-from restrain_openrlhf.machine import cuda_toolkit
-from restrain_openrlhf.machine.cuda_toolkit import ProcessLock, first_build
+from restrain_openrlhf.machine import cuda
+from restrain_openrlhf.machine.cuda import first_build
 
-TAKE = "\n".join(
-    [
-        "import sys, time",
-        "from restrain_openrlhf.machine.cuda_toolkit import ProcessLock",
-        "print(ProcessLock(sys.argv[1]).try_acquire(), flush=True)",
-        "time.sleep(600)",
-    ]
-)
 # Torch's own way through a build and a load, with a build that takes as long as it is told and leaves a file.
 BUILD = """
 import sys, time
@@ -51,29 +43,6 @@ def started():
         process.wait()
 
 
-def test_a_second_process_gets_the_lock_when_the_first_ends(started, tmp_path):
-    """Also where the first was killed."""
-    first = started(TAKE, tmp_path / "lock")
-    assert first.stdout.readline() == "True\n"
-    second = started(TAKE, tmp_path / "lock")
-    with pytest.raises(subprocess.TimeoutExpired):
-        second.wait(1)
-    first.kill()
-    assert second.stdout.readline() == "True\n"
-
-
-def test_what_a_killed_process_left_of_torchs_own_lock_holds_nobody_up(tmp_path):
-    (tmp_path / "lock").touch()
-    assert ProcessLock(str(tmp_path / "lock")).try_acquire()
-
-
-def test_a_lock_that_was_given_back_can_be_taken_again(tmp_path):
-    first = ProcessLock(str(tmp_path / "lock"))
-    assert first.try_acquire()
-    first.release()
-    assert ProcessLock(str(tmp_path / "lock")).try_acquire()
-
-
 def test_who_waited_for_a_build_that_was_killed_builds_itself(started, tmp_path):
     """Torch would load what is not there."""
     pytest.importorskip("torch", reason="needs the training stack: make install")
@@ -101,7 +70,7 @@ def test_who_waited_for_a_build_that_was_killed_builds_itself(started, tmp_path)
 def test_a_training_says_that_it_compiles_where_it_will(tmp_path, monkeypatch, has_gpus, no_compiler, built, waits):
     """A build that was killed leaves an empty file; on GPUs without nvcc torch's own Adam is used."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr(cuda_toolkit, "why_not_compiled", lambda: no_compiler)
+    monkeypatch.setattr(cuda, "why_not_compiled", lambda: no_compiler)
     if built is not None:
         (tmp_path / "fused_adam").mkdir()
         (tmp_path / "fused_adam" / "fused_adam.so").write_bytes(built)

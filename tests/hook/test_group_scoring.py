@@ -124,16 +124,6 @@ def test_a_service_that_is_away_for_a_while_costs_nothing(fault):
     assert len(seen) == 3
 
 
-def test_a_service_that_comes_up_late_is_found(unused_port):
-    async def score_meanwhile():
-        scoring = asyncio.create_task(ScoreService(f"http://127.0.0.1:{unused_port}", {}).score(group()))
-        await asyncio.sleep(0.2)
-        with service((200, score_reply), port=unused_port):
-            return await scoring
-
-    assert GroupReply.of(asyncio.run(score_meanwhile())) == in_process()
-
-
 @pytest.fixture
 def unused_port():
     with service((200, b"")) as (url, _):
@@ -149,16 +139,6 @@ def test_a_service_that_stays_away_is_one_clear_error(unused_port):
         pytest.raises(ScoreServiceError, match="the last attempt found: status 503: stopping"),
     ):
         asked(url, patience=0.2)
-
-
-def test_a_service_that_never_answers_is_given_up(monkeypatch):
-    monkeypatch.setattr(group_scoring, "TRY_SECONDS", 0.1)
-    ended = threading.Event()
-    with service((200, lambda _body: ended.wait(10) and b"")) as (url, seen):
-        with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.3 s; the last attempt found: TimeoutError"):
-            asked(url, patience=0.3)
-        ended.set()
-    assert len(seen) >= 2
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,10 @@ pytestmark = pytest.mark.host
 
 import ray  # noqa: E402
 from peft import LoraConfig, TaskType, get_peft_model  # noqa: E402
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from restrain_openrlhf.hook.fixes.lora import (  # noqa: E402
-    MergedWeight,
     WholeModel,
     make_policy_the_reference,
     refuse_shared_weights,
@@ -152,13 +151,6 @@ def test_the_base_is_not_written(base):
     assert all(torch.equal(parameter, before[name].bfloat16()) for name, parameter in left)
 
 
-def test_what_has_no_adapter_is_handed_on_as_it_is(base):
-    model = adapted(base)
-    handed = [name for name, tensor in whole(model).items() if not isinstance(tensor, MergedWeight)]
-    assert handed
-    assert not any(name.endswith(("proj.weight", "c_attn.weight")) for name in handed)
-
-
 @pytest.mark.parametrize("name", ["lm_head", "embed_tokens"])
 def test_an_adapter_on_one_of_two_tied_layers_is_refused(name):
     with pytest.raises(ConfigError, match=f"{name}.*are one shared weight"):
@@ -243,22 +235,6 @@ def test_the_hosts_sync_sends_whole_weights_under_plain_names(sync, base):
     assert list(engine.received) == list(expected)
     assert all(torch.equal(engine.received[name], tensor) for name, tensor in expected.items())
     assert engine.last == [False] * (len(engine.received) - 1) + [True], "the CPU loads at the last one"
-
-
-def test_a_model_without_adapter_is_sent_as_before(sync, base):
-    engine = sync(base)
-    assert list(engine.received) == [name for name, _ in base.named_parameters()]
-
-
-def test_the_whole_model_loads(base, tmp_path):
-    model = adapted(base)
-    WholeModel(model).save_pretrained(tmp_path, WholeModel(model).state_dict())
-    tokens = torch.randint(0, 32, (2, 9))
-    with torch.no_grad():
-        expected = model.eval()(tokens).logits
-        found = AutoModelForCausalLM.from_pretrained(tmp_path).eval()(tokens).logits
-    assert torch.allclose(found, expected, atol=1e-5)
-    assert not torch.allclose(found, model.unload()(tokens).logits, atol=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -362,15 +338,6 @@ def test_what_is_for_the_reference_policy_goes_to_the_policy_without_its_adapter
     ]
     assert [process.on for process in policy._actor_handlers] == [True, True]
     assert [process.emptied for process in policy._actor_handlers] == [2, 2], "as the host does where GPUs are shared"
-
-
-def test_without_lora_the_reference_policy_is_asked(groups):
-    maker, _, reference = groups(rank=0)
-    assert maker.initial_model_group is reference
-    assert maker._dispatch_forward(reference, False, sequences=["a", "b"]) == [
-        [("reference", True, "a")],
-        [("reference", True, "b")],
-    ]
 
 
 @pytest.mark.parametrize(("kind", "rank", "killed"), [("reference", 8, 2), ("reference", 0, 0), ("policy", 8, 0)])

@@ -11,8 +11,8 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer  # noqa: E40
 
 from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig  # noqa: E402
-from restrain_openrlhf.hook.install import worker  # noqa: E402
 from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import steps_to_plan  # noqa: E402
 from restrain_openrlhf.hook.launch.train import total_steps  # noqa: E402
 from restrain_openrlhf.hook.logging import trainer  # noqa: E402
 from restrain_openrlhf.hook.rollout import samples  # noqa: E402
@@ -114,8 +114,8 @@ def test_a_resumed_run_counts_the_steps_before_its_checkpoint(fit, checkpoint, t
 def test_the_learning_rate_is_planned_for_the_steps_that_are_taken(fit, steps, planned):
     strategy = SimpleNamespace(args=fit(steps).args)
     every = EPISODES * BATCHES * 8 * 4 // 16 * 2
-    assert worker.steps_to_plan(strategy, [every, "engines"]) == [planned, "engines"]
-    assert worker.steps_to_plan(strategy, []) == [], "the reference policy learns nothing"
+    assert steps_to_plan(strategy, [every, "engines"]) == [planned, "engines"]
+    assert steps_to_plan(strategy, []) == [], "the reference policy learns nothing"
 
 
 @pytest.mark.parametrize(("steps", "total"), [(None, 6), (2, 2), (7, 6)])

@@ -56,13 +56,6 @@ def test_vote_statistics_of_worked_groups():
     assert found.generated_tokens == 40
 
 
-def test_shares_are_of_voters_where_more_vote_than_are_trained_on():
-    found = step_of(vote(2, missing=4, truncated=3, voters=6))
-    assert found.voters == 6
-    assert found.missing_share_of_voters == 4 / 6
-    assert found.truncated_share_of_voters == 3 / 6
-
-
 def test_rows_of_a_killed_run_are_replaced(tmp_path):
     path = tmp_path / "metrics.jsonl"
     for step in (1, 2, 3):

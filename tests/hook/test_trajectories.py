@@ -15,9 +15,7 @@ from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
 
 from restrain_openrlhf.config.blocks import Agent  # noqa: E402
-from restrain_openrlhf.config.checks import refuse_settings  # noqa: E402
-from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, GroupError, ReferencePassError  # noqa: E402
+from restrain_openrlhf.errors import ConfigError, GroupError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.hook.rollout.agent_engine import GatheredRequests  # noqa: E402
@@ -32,8 +30,6 @@ from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
 )
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed  # noqa: E402
 from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: E402
-from restrain_openrlhf.method import parse_settings  # noqa: E402
-from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch  # noqa: E402
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.hook.in_process import CUT, EOS, Letters, host_arguments, maker_of  # noqa: E402
@@ -247,14 +243,6 @@ def test_trajectories_of_one_group_do_not_share_parameters(hooked, agent):
     ]
 
 
-def test_votes_beyond_the_trained_trajectories_count(hooked, agent):
-    hooked({"name": "ttrl", "votes": 4, "train_on": 2}, agent=agent())
-    drawn = drawn_by(Actor([TWO_TURNS, OTHER, ["c?", r"\boxed{3}"], ["fail"]]), 2)
-    assert [row["reward"] for row in drawn] == [0.0, 1.0]
-    assert drawn[0]["extra_logs"][VOTERS] == 4.0
-    assert {row["extra_logs"][AGENT_FAILED] for row in drawn} == {0.25}
-
-
 def test_evaluation_is_drawn_by_the_same_agent_without_its_label_and_a_failed_one_is_wrong(hooked, agent):
     hooked({"name": "ttrl"}, agent=agent())
     drawn = drawn_by(Actor([TWO_TURNS, OTHER, ["fail"]]), 3, label="2")
@@ -332,47 +320,6 @@ def test_an_executor_whose_output_would_train_other_tokens_is_refused(hooked, ag
     hooked({"name": "ttrl"}, agent=agent(code))
     with pytest.raises(ConfigError, match=problem):
         drawn_by(Actor([TWO_TURNS, ["b?", r"\boxed{2}"]]), 2)
-
-
-def test_log_probabilities_that_an_executor_leaves_out_are_the_engines(hooked, agent):
-    code = TOOL + textwrap.dedent("""
-        class AgentExecutor(AgentExecutor):
-            async def execute(self, sampling_params, **others):
-                sampling_params.logprobs = None
-                return await super().execute(sampling_params=sampling_params, **others)
-        """)
-    hooked({"name": "ttrl"}, agent=agent(code))
-    drawn = drawn_by(Actor([TWO_TURNS, ["b?", r"\boxed{2}"]]), 2)
-    assert drawn[0]["rollout_log_probs"].tolist() == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 10
-
-
-@pytest.mark.parametrize(
-    "method",
-    [{"name": "ettrl", "trees": 1, "forks": 1, "branches": 2}, {"name": "ettrl", "etmr": False, "votes": 4}],
-)
-def test_trees_and_entropies_are_refused_with_an_agent(agent, method):
-    from restrain_openrlhf.config.host_flags import parse
-
-    config = HookConfig(method=parse_settings(method), agent=agent())
-    own = {"rollout.n_samples_per_prompt": 4, "algo.advantage.estimator": "group_norm", "algo.kl.use_loss": True}
-    flags = {**vars(parse([])), "vllm.num_engines": 1, **own}
-    with pytest.raises(ConfigError, match=r"which trajectories of your own agent do not support\. Choose a method"):
-        refuse_settings(config, flags)
-
-
-def test_a_reference_of_another_way_of_drawing_is_refused(agent):
-    mine, other = agent(), agent(turns="all")
-    sampled = {"n": 4, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 8}
-    made = SimpleNamespace(model="m", model_fingerprint="m", template="none", agent=mine.identity, **sampled)
-    reference = SimpleNamespace(path="ref.jsonl", provenance=made)
-    refuse_mismatch(reference, NeededReference(agent=mine.identity))
-    with pytest.raises(ReferencePassError, match=r"drawn by their_agent\.py .*, but this run draws by a single turn"):
-        refuse_mismatch(reference, NeededReference())
-    with pytest.raises(ReferencePassError, match=r"draws by their_agent\.py .* turns='all'"):
-        refuse_mismatch(reference, NeededReference(agent=other.identity))
-    made.agent = None
-    with pytest.raises(ReferencePassError, match="was drawn by a single turn, but this run draws by their_agent"):
-        refuse_mismatch(reference, NeededReference(agent=mine.identity))
 
 
 def test_the_offline_engine_draws_what_comes_together_at_once_and_an_error_reaches_all_who_wait():

@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,17 +19,15 @@ from restrain_openrlhf.machine.host_releases import NEWEST, Way, check_version
 from restrain_openrlhf.machine.patching import (
     HostAttributes,
     HostMethod,
-    Patch,
-    Replacement,
-    Wrapping,
+    Record,
     expect,
     is_expected,
     lost,
+    patches_in,
 )
 
 _FILE = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
-# Keys: the part of the record, the host's module, and the name in the module; the value is what is recorded.
-RECORD: Mapping[str, Mapping[str, Mapping[str, Any]]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+RECORD: Record = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
 SETUP_HOOK = "restrain_openrlhf.hook.install.instrument.setup"
 VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
 ROLLOUTS = 3
@@ -84,14 +82,7 @@ def _recorded(part: str) -> Iterator[tuple[str, str, Any]]:
     return ((module, name, row) for module, rows in RECORD[part].items() for name, row in rows.items())
 
 
-def _ours(row: Mapping[str, str]) -> tuple[str, str]:
-    return row["takes"], f"restrain_openrlhf.hook.{row['ours']}"
-
-
-PATCHES: tuple[Patch, ...] = (
-    *(Wrapping(module, name, *_ours(row)) for module, name, row in _recorded("wrapped")),
-    *(Replacement(module, name, *_ours(row)) for module, name, row in _recorded("replaced")),
-)
+PATCHES = patches_in(RECORD, "restrain_openrlhf.hook")
 # What the agent's file relies on, with and without the hook.
 AGENT_CONTRACT: tuple[HostMethod | SharedGroup, ...] = (
     *(HostMethod(module, name, takes) for module, name, takes in _recorded("called_by_agent")),

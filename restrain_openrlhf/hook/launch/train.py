@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.this_machine import HostRun
@@ -13,12 +13,12 @@ from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
-from restrain_openrlhf.machine.cuda_toolkit import first_build
+from restrain_openrlhf.machine.cuda import first_build
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import GAP, StepRow, WatchedSignal, each_step, step_row
+from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
@@ -38,10 +38,10 @@ def train(
     """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
 
     `on_read` gets a line that says what was read as prompts. `on_phase` is called when everything is checked and the
-    host is started. `on_step` gets the row of each step,
-    including those of an earlier start, and the run's number of steps. `should_stop` is called after each step; if it
-    returns a reason, the run ends for good (`RunFolder.completion`) without a last model. Raises ConfigError, DataError
-    or ReferencePassError before anything heavy starts, RunError if the host stops early.
+    host is started. `on_step` gets the row of each step, including those of an earlier start, and the run's number of
+    steps. `should_stop` is called after each step; if it returns a reason, the run ends for good
+    (`RunFolder.completion`) without a last model. Raises ConfigError, DataError or ReferencePassError before anything
+    heavy starts, RunError if the host stops early.
     """
     folder = RunFolder(config.run_dir)
     check_version()
@@ -49,7 +49,7 @@ def train(
     total = total_steps(run, check_run(run.config, run.flags, on_read))
 
     def report(row: StepRow) -> None:
-        on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)), total)
+        on_step(row, total)
 
     lock = folder.lock()
     try:
@@ -62,13 +62,6 @@ def train(
     finally:
         os.close(lock)
     return folder
-
-
-def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:
-    """The gap between vLLM's log-probabilities and the policy's, which ends a run at `limit`; empty without a limit."""
-    if limit is None or GAP not in row.numbers:
-        return ()
-    return (WatchedSignal("log-probability gap", row.numbers[GAP], 0.0, limit),)
 
 
 def refuse_another_run(config: RunConfig) -> None:

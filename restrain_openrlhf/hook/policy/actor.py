@@ -1,21 +1,87 @@
 """The policy's optimizer step: the m-label loss (eq. 6) as two calls of the host's own loss, and u_x on its KL term."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.fixes.training_step import logits_read_again
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.hook.policy.token_means import LossBatch, TokenSums
 from restrain_openrlhf.hook.rollout.training_data import shuffle_seed
+from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
 PEAK_MEMORY = "restrain/peak_gpu_memory_bytes"
+MEANS = (KL, ENTROPY, LOSS, CLIP_RATIO)
+
+
+@dataclass(frozen=True)
+class LossBatch:
+    """The response tokens of a micro-batch, and what the host divided its sums by (models/loss.py, aggregate_loss).
+
+    `mask` is (B, T). The host's loss times `divisor` is a sum over `values` terms: the losses of tokens, or with a
+    sequence-level loss the means of sequences. KL and entropy are always token-level, with `token_divisor`.
+    """
+
+    mask: torch.Tensor
+    divisor: torch.Tensor
+    values: torch.Tensor
+    token_divisor: torch.Tensor
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Any], token_level: bool) -> "LossBatch":
+        """From the keyword arguments of the host's loss."""
+        mask, ranks = batch["action_mask"], batch["dp_size"]
+        per_token, per_sequence = batch["batch_num_tokens"] / ranks, batch["global_batch_size"] / ranks
+        if token_level:
+            return cls(mask, per_token, mask.sum(), per_token)
+        return cls(mask, per_sequence, (mask.sum(dim=-1) > 0).sum(), per_token)
+
+
+class TokenSums:
+    """The sums of one rank over a training step: the sum and the number of values for each name of MEANS.
+
+    Their means do not depend on how an optimizer step's rollouts are batched, on packing, or on the number of ranks, as
+    the host's own numbers do: those are means over micro-batches of sums divided by the whole step's tokens
+    (trainer/ray/ppo_actor.py, ppo_train). The sums stay on the policy's device until the end of the step, so that no
+    micro-batch waits for them.
+    """
+
+    def __init__(self) -> None:
+        self._sums = torch.zeros(len(MEANS), 2, dtype=torch.float64)
+
+    def add(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
+        """Add `count` values whose sum is `total`, both 0-D."""
+        self._sums = self._sums.to(total.device)
+        self._sums[MEANS.index(name)] += torch.stack([total.detach().double(), count.double()])
+
+    def add_micro_batch(self, metrics: Mapping[str, Any], batch: LossBatch, kl: torch.Tensor | None) -> None:
+        """Add a micro-batch: the `metrics` of the host's training_step, and the unweighted `kl` per token (B, T)."""
+        tokens = batch.mask.sum()
+        self.add(LOSS, metrics["policy_loss"] * batch.divisor, batch.values)
+        self.add(CLIP_RATIO, torch.where(tokens > 0, metrics["ppo_clip_ratio"] * tokens, 0.0), tokens)
+        if "entropy_loss" in metrics:
+            self.add(ENTROPY, metrics["entropy_loss"] * batch.token_divisor, tokens)
+        if kl is not None:
+            self.add(KL, (kl * batch.mask).sum(), tokens)
+
+    def over_ranks(self, group: Any = None) -> dict[str, float]:
+        """The means over all ranks of the data-parallel `group`, and the tokens trained on, counted in each epoch.
+
+        A mean without values is left out, such as KL without a reference policy.
+        """
+        sums = self._sums.clone()
+        if distributed.is_initialized():
+            sums = sums.to(torch.cuda.current_device())
+            distributed.all_reduce(sums, group=group)
+        rows = dict(zip(MEANS, sums.tolist(), strict=True))
+        means = {name: total / count for name, (total, count) in rows.items() if count}
+        return {**means, TRAINED_TOKENS: rows[CLIP_RATIO][1]}
 
 
 class PairedLoss(nn.Module):

@@ -44,9 +44,7 @@ class GroupEngine:
         if self._seed is not None:
             sampling_params = deepcopy(sampling_params)
             sampling_params.seed = rollout_seed(self._seed, next(self._turn))
-        # Before 0.10.0 the host's engine takes no images.
-        images = () if multi_modal_data is None else (multi_modal_data,)
-        output = await self._engine.generate(prompt_token_ids, sampling_params, *images)
+        output = await self._engine.generate(prompt_token_ids, sampling_params, multi_modal_data)
         self.tokens += len(output.outputs[0].token_ids)
         return output
 

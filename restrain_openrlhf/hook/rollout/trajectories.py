@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from inspect import signature
 from itertools import count
 from pathlib import Path
 from statistics import fmean
@@ -25,8 +24,6 @@ from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 Span = tuple[int, int]
 # If all trajectories of one prompt fail, the policy may be the cause; for so many prompts in a row it is the agent.
 FAILED_PROMPTS = 4
-# Before 0.10.0 the host's executors take no images.
-TAKES_IMAGES = "images" in signature(AgentExecutorBase.execute).parameters
 
 
 @dataclass(frozen=True)
@@ -71,9 +68,7 @@ class TrajectoryEngine:
         if self._log_probs:
             asked.logprobs = asked.logprobs or 0
         try:
-            # Before 0.10.0 the host's engine takes no images.
-            images = () if multi_modal_data is None else (multi_modal_data,)
-            output = await self._engine.generate(prompt_token_ids, asked, *images)
+            output = await self._engine.generate(prompt_token_ids, asked, multi_modal_data)
         except Exception as error:
             self.failure = error
             raise
@@ -158,8 +153,6 @@ class WrappedAgent:
         """
         engine = TrajectoryEngine(ask["llm_engine"], seed, log_probs)
         own = {**ask, "label": "", "llm_engine": engine, "sampling_params": deepcopy(ask["sampling_params"])}
-        if not TAKES_IMAGES:
-            own.pop("images", None)
         if log_probs:
             own["sampling_params"].logprobs = own["sampling_params"].logprobs or 0
         try:

@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping
+import yaml
 
-HERE = "restrain_openrlhf.machine.cpu"
+from restrain_openrlhf.machine.patching import patches_in
+
 # Room for 65,536 tokens of the demo's model.
 CACHE_BYTES = 256 * 2**20
 
@@ -168,55 +170,4 @@ def product_in_fp32(input: Any, weight: Any, bias: Any) -> Any:
     return product.to(input.dtype)
 
 
-PATCHES: tuple[Patch, ...] = (
-    Wrapping("torch.nn.modules.linear", "Linear.forward", "(self, input)", f"{HERE}.host:linear"),
-    Wrapping(
-        "vllm.model_executor.layers.utils",
-        "dispatch_cpu_unquantized_gemm",
-        "(layer, remove_weight)",
-        f"{HERE}.host:vllm_linear",
-    ),
-    Wrapping(
-        "torch.nn.attention.varlen",
-        "varlen_attn",
-        "(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux, scale, window_size, enable_gqa, "
-        "seqused_k, block_table, num_splits)",
-        f"{HERE}.host:varlen_attn",
-    ),
-    Replacement("torch.cuda", "current_device", "()", f"{HERE}.host:current_device"),
-    Replacement("torch.cuda", "set_device", "(device)", f"{HERE}.host:set_device"),
-    Replacement("torch.cuda", "empty_cache", "()", f"{HERE}.host:empty_cache"),
-    Replacement("torch.cuda", "synchronize", "(device)", f"{HERE}.host:synchronize"),
-    Replacement("torch.cuda", "current_stream", "(device)", f"{HERE}.host:current_stream"),
-    Wrapping(
-        "deepspeed.ops.adam.fused_adam",
-        "FusedAdam.step",
-        "(self, closure, grads, output_params, scale, grad_norms, grad_scaler)",
-        f"{HERE}.host:adam_step",
-    ),
-    Wrapping(
-        "openrlhf.trainer.ppo_utils.replay_buffer",
-        "NaiveReplayBuffer.__init__",
-        "(self, sample_batch_size, limit, cpu_offload, packing_samples, dynamic_batch)",
-        f"{HERE}.host:buffer_on_cpu",
-    ),
-    Wrapping(
-        "openrlhf.utils.deepspeed.deepspeed",
-        "init_device_mesh",
-        "(device_type, mesh_shape, *, mesh_dim_names, backend_override)",
-        f"{HERE}.host:mesh_on_cpu",
-    ),
-    Replacement(
-        "openrlhf.utils.distributed_util",
-        "stateless_init_process_group",
-        "(master_address, master_port, rank, world_size, device)",
-        f"{HERE}.weight_sync:connect_over_tcp",
-    ),
-    Wrapping("vllm.engine.arg_utils", "EngineArgs.__post_init__", "(self)", f"{HERE}.host:small_cache_whole_prompts"),
-    Replacement(
-        "openrlhf.trainer.ray.vllm_worker_wrap",
-        "WorkerWrap.update_weight",
-        "(self, name, dtype, shape, empty_cache)",
-        f"{HERE}.weight_sync:update_weight",
-    ),
-)
+PATCHES = patches_in(yaml.safe_load(Path(__file__).with_name("patches.yaml").read_text(encoding="utf-8")), __package__)

@@ -503,8 +503,8 @@ def test_two_arguments_of_several_may_be_the_same():
 
 
 def test_settings():
-    assert parse_kind({"name": "code", "inputs": 10}).identity == "code 5 inputs=10"
-    assert KIND.identity == "code 5"
+    assert parse_kind({"name": "code", "inputs": 10}).identity == "code 6 inputs=10"
+    assert KIND.identity == "code 6"
     with pytest.raises(ConfigError, match="sandbox"):
         parse_kind({"name": "code", "sandbox": "none"})
 

@@ -13,6 +13,7 @@ from restrain_openrlhf.commands.gpu_check import gradient, host_step
 from restrain_openrlhf.hook.install.instrument import PATCHES, unpatched
 from restrain_openrlhf.machine import cuda, flash_attention
 from restrain_openrlhf.machine.patching import expect
+from tests.patches import take_off
 
 # As many micro-batches of one GPU as a configuration may have, in the type that presets ask for.
 OWN = gradient.GradientCase("bf16", "micro-batches", stage=2, repeats=128, grad_accum_dtype="fp32", temperature=0.6)
@@ -132,9 +133,9 @@ def temperature_forgotten():
 def without(qualname):
     """The process has lost one of our functions."""
     patch = next(patch for patch in PATCHES if patch.qualname == qualname)
-    patch.remove()
+    take_off([patch])
     yield
-    patch.apply()
+    expect([patch])
 
 
 def dynamic_mend_lost():

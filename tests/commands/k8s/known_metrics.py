@@ -33,7 +33,7 @@ def training() -> set[str]:
 def of_the_trainer() -> set[str]:
     """As they are logged, in every row."""
     from restrain_openrlhf.hook.logging.trainer import SPEEDS
-    from restrain_openrlhf.hook.policy.rollout_gap import LogProbGap
+    from restrain_openrlhf.hook.policy.experience import LogProbGap
     from restrain_openrlhf.records.metrics import NOT_FINITE
 
     votes = {
@@ -47,7 +47,7 @@ def of_the_trainer() -> set[str]:
 
 def of_the_policy() -> set[str]:
     """As they are logged, where there is a reference policy and OpenRLHF computes entropies."""
-    from restrain_openrlhf.hook.policy.token_means import MEANS
+    from restrain_openrlhf.hook.policy.actor import MEANS
     from restrain_openrlhf.records.metrics import TRAINED_TOKENS
 
     return {*MEANS, TRAINED_TOKENS, *HOST_POLICY}

@@ -27,7 +27,7 @@ from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
 
 from restrain_openrlhf.hook.fixes.lora import naming_whole_weights  # noqa: E402
-from restrain_openrlhf.hook.rollout.held_weights import held  # noqa: E402
+from restrain_openrlhf.hook.rollout.samples import held  # noqa: E402
 
 # Most rows are there for the shares: noise of bf16 activations is several times a young adapter's move.
 VOCABULARY, LENGTH, ROWS, TRAINED_ROWS = 96, 24, 1024, 256

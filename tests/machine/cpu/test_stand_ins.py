@@ -17,7 +17,7 @@ detect().install()
 
 from restrain_openrlhf.errors import HostError  # noqa: E402
 from restrain_openrlhf.machine.cpu.host import PATCHES  # noqa: E402
-from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK  # noqa: E402
+from restrain_openrlhf.machine.cuda import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.patching import (  # noqa: E402
     Replacement,
     expect,
