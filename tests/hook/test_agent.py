@@ -278,3 +278,18 @@ def test_openrlhf_loads_the_agent_by_its_path(agent_alone):
     agent_alone("method: {name: ttrl}")
     loaded = vllm_engine._load_agent_executor(str(agent_path()))
     assert type(loaded).__name__ == "AgentExecutor"
+
+
+@pytest.mark.parametrize(("temperature", "n"), [(0.6, 16), (1.0, 4), (0.6, 4)])
+def test_without_our_entry_point_an_evaluation_is_refused_whatever_its_label(agent_alone, temperature, n):
+    """Its rows would vote, and the host would call their advantages accuracy."""
+    agent_alone("method: {name: restrain, prompt_weight: online}")
+    training = boxed(*"2" * 9, *"3" * 7)
+    actor = Scripted([*training, *boxed(*"3" * n), *training])
+    first = [row["reward"] for row in drawn_by(actor, "3", 16)]
+    said = (
+        rf"temperature {temperature:g}, {n} rollouts of a prompt; training draws with temperature 1, 16 .*restrain eval"
+    )
+    with pytest.raises(ConfigError, match=said):
+        drawn_by(actor, "3", n, SamplingParams(max_tokens=NEW_TOKENS, temperature=temperature))
+    assert [row["reward"] for row in drawn_by(Scripted(training), "", 16)] == first, "no label changes a reward"

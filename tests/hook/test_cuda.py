@@ -186,3 +186,20 @@ def test_the_stand_in_goes_where_flash_attention_is_not_built_and_nowhere_else(b
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert said in done.stdout
     assert bool(done.stdout) == bool(said)
+
+
+ADAM = {"type": "AdamW", "params": {"lr": 1e-6, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.0}}
+TORCHS = {"type": "AdamW", "params": {**ADAM["params"], "torch_adam": True, "fused": True}}
+MUON = {"type": "Muon", "params": {"lr": 1e-3}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason", "given"),
+    [(ADAM, None, ADAM), (ADAM, "no nvcc", TORCHS), (MUON, "no nvcc", MUON), (None, "no nvcc", None)],
+)
+def test_torchs_adam_stands_in_for_deepspeeds_where_that_cannot_be_compiled(wanted, reason, given, monkeypatch):
+    monkeypatch.setattr(cuda, "why_not_compiled", lambda: reason)
+    host = {"bf16": {"enabled": True}, **({"optimizer": wanted} if wanted else {})}
+    config = cuda.torch_adam_without_nvcc(lambda **_: host, None, (), {"optim_dict": wanted})
+    assert (config["bf16"], config.get("optimizer")) == ({"enabled": True}, given)
+    assert "fused" not in ADAM["params"]

@@ -25,6 +25,7 @@ from restrain_openrlhf.config.host_flags import flags_of, record  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
 from restrain_openrlhf.machine.host_releases import installed  # noqa: E402
+from tests.commands.k8s import known_metrics  # noqa: E402
 
 # What gpu-check tries of a configuration for eight GPUs.
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
@@ -131,6 +132,7 @@ def test_two_ranks_step_by_the_papers_gradient_and_log_the_means_of_all_their_ro
     """The mean over ranks, or over micro-batches, of each one's own token mean would be another."""
     found, is_exact = on_two_ranks[case], case.dtype == "fp32"
     assert found["distance"] < (1e-5 if is_exact else LIMITS["bf16"])
+    assert known_metrics.of_the_policy() <= set(found["names"]), "alerts and dashboards ask for these"
     assert found["logged"] == pytest.approx(found["expected"], rel=1e-4 if is_exact else 0.05)
 
 

@@ -169,31 +169,10 @@ def test_where_groups_are_scored_follows_from_the_settings(monkeypatch):
         scoring_of(HookConfig(method=parse_settings(METHOD), service="http://reward:8000"))
 
 
-TRIED = [
-    METHOD,
-    {"name": "ttrl", "votes": 6, "train_on": 4},
-    {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "ear": "both"},
-    {"name": "grpo_gold"},
-]
-
-
 def try_service(settings, url, patience=60.0):
     """As a run does before it starts: a group of 4 rollouts of one prompt."""
     trial = ScoreService.of(HookConfig(method=settings), url, patience)
     trial.check(build(settings), "1+1=", 4, NeededReference())
-
-
-@pytest.mark.parametrize("method", TRIED, ids=lambda method: method["name"])
-def test_the_service_is_tried_before_a_run_starts(method):
-    def score(body):
-        groups = ScoreRequest.model_validate_json(body).groups
-        replies = [GroupReply.of(score_whole_group(scorer(method), each)) for each in groups]
-        return ScoreReply(groups=replies).model_dump_json().encode()
-
-    with service((200, score)) as (url, seen):
-        try_service(parse_settings(method), url)
-    (asked,) = ScoreRequest.model_validate_json(seen[0][2]).groups
-    assert asked.prompt == "1+1="
 
 
 def test_a_service_that_would_refuse_or_is_not_there_stops_the_run_before_it_starts(unused_port):

@@ -1,5 +1,6 @@
 """Other OpenRLHF releases than the installed one: the hook's tests on the oldest, and what is refused by release."""
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -11,9 +12,29 @@ from restrain_openrlhf.config.this_machine import refuse_unsupported
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.hook.fixes.training_step import get_ds_train_config
 from restrain_openrlhf.machine import host_releases
-from restrain_openrlhf.machine.host_releases import Way, check_version
+from restrain_openrlhf.machine.host_releases import Way, check_version, supported
+from tests.conftest import ROOT
+from tests.own_folder import install, python_with
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(900)]
+# Contract; flags and presets; the gradient of a real step against the paper's; each method's advantages in the host.
+TESTS = [
+    "tests/hook/test_instrument.py",
+    "tests/config/test_recorded_flags.py",
+    "tests/hook/test_gradient.py",
+    "tests/hook/test_methods_in_the_host.py",
+]
+
+
+@pytest.mark.long
+def test_the_hook_holds_on_the_oldest_release():
+    """First on the path, in a folder of its own; everything else is as it is here."""
+    folder = ROOT / "build" / "openrlhf" / supported(Way.HOOK)[-1]
+    install(folder, [f"openrlhf=={folder.name}"])
+    # Releases bring their tests as a package of that name, which would stand in the way of this project's.
+    shutil.rmtree(folder / "tests", ignore_errors=True)
+    done = python_with(folder, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *TESTS)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
 
 
 @pytest.mark.parametrize(

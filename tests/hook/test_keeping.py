@@ -74,15 +74,6 @@ def test_a_group_of_restrain_worked_by_hand(hooked, tmp_path):
     assert (first.prompt_weight, second.prompt_weight) == pytest.approx((U, LOW_U))
 
 
-def test_rollouts_that_only_vote_are_kept_too(hooked, tmp_path):
-    maker, _ = step_of(CASES["ttrl, votes"], hooked, tmp_path)
-    first, _ = kept_of(maker, tmp_path)
-    assert [rollout.trained for rollout in first.rollouts] == [True] * N + [False] * 2
-    voter, cut = first.rollouts[N:]
-    assert (voter.answer, voter.class_votes, voter.advantage_pos, voter.log_prob_gap) == ("2", 3, None, None)
-    assert (cut.finished, cut.answer, cut.label) == (False, None, None)
-
-
 @pytest.mark.parametrize("name", ["restrain", "ttrl, votes", "ettrl"])
 def test_training_is_the_same_where_nothing_is_kept(name, hooked, tmp_path):
     case = CASES[name]

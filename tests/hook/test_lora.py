@@ -2,7 +2,6 @@
 
 import copy
 import json
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +20,7 @@ from restrain_openrlhf.hook.fixes.lora import (  # noqa: E402
     make_policy_the_reference,
     refuse_shared_weights,
     rounded,
+    run_without_adapter,
     whole_weights,
 )
 from tests.processes import free_port, needs_its_accelerator, printed  # noqa: E402
@@ -267,90 +267,39 @@ def test_the_saved_model_is_whole_and_has_its_adapter_beside_it(trained):
     assert {"model.safetensors", "adapter/adapter_model.safetensors"} <= set(trained["files"])
 
 
-class Process:
-    """A policy or reference process and its handle in one; it answers whether its adapter is on."""
+@pytest.mark.parametrize(("kind", "rank", "killed"), [("reference", 8, 2), ("reference", 0, 0), ("policy", 8, 0)])
+def test_a_lora_run_has_no_second_copy_of_the_base(hooked, monkeypatch, kind, rank, killed):
+    from openrlhf.trainer.ray import launcher, ppo_actor
 
-    def __init__(self, kind):
-        self.kind, self.on, self.emptied = kind, True, 0
-        self.strategy, self.actor = SimpleNamespace(_unwrap_model=lambda actor: actor), self
-        self.empty_cache = SimpleNamespace(remote=self._empty)
+    from tests.hook.test_unhooked import group_of, process
 
-    @property
-    def __ray_call__(self):
-        return SimpleNamespace(remote=lambda function, *words: function(self, *words))
-
-    @property
-    def execute_batch(self):
-        return Execute(self)
-
-    @contextmanager
-    def disable_adapter(self):
-        self.on = False
-        yield
-        self.on = True
-
-    def _empty(self):
-        self.emptied += 1
-
-
-class Execute:
-    """Called by the process itself, or with `remote` by whoever has its handle."""
-
-    def __init__(self, process):
-        self.process, self.remote = process, self
-
-    def __call__(self, method, data, start, end):
-        sequences = ray.get(data)["sequences"][start:end]
-        return [(self.process.kind, self.process.on, each) for each in sequences]
-
-
-@pytest.fixture
-def groups(hooked):
-    """The host's maker over two policy and two reference processes; a LoRA run unless rank is 0."""
     hooked({"name": "ttrl"})
+    group, ended = group_of(process([]), process([])), []
+    actors = {"policy": ppo_actor.PolicyModelActor, "reference": launcher.ReferenceModelActor}
+    group.ray_actor_type = actors[kind]
+    monkeypatch.setattr(ray, "kill", ended.append)
+    strategy = SimpleNamespace(args=SimpleNamespace(ds=SimpleNamespace(lora=SimpleNamespace(rank=rank))))
+    loaded = group.async_init_model_from_pretrained(strategy, "model")
+    assert (len(loaded), ended) == ((0, group._actor_handlers) if killed else (2, []))
+
+
+def test_what_is_for_the_reference_policy_goes_to_the_policy_without_its_adapter(hooked):
+    """The host's own dispatch, over handles that say what reaches them."""
     from openrlhf.trainer.ray.launcher import RayActorGroup
 
     from tests.hook.in_process import host_arguments, maker_of
 
-    def made(rank):
-        policy, reference = (RayActorGroup.__new__(RayActorGroup) for _ in range(2))
-        policy._actor_handlers = [Process("policy"), Process("policy")]
-        reference._actor_handlers = [Process("reference"), Process("reference")]
-        policy.duplicate_actors = reference.duplicate_actors = 1
-        maker = maker_of(host_arguments(1, 2, **{"ds.lora.rank": rank}))
-        maker.actor_model_group, maker.initial_model_group = policy, reference
-        make_policy_the_reference(maker)
-        return maker, policy, reference
-
-    return made
-
-
-def test_what_is_for_the_reference_policy_goes_to_the_policy_without_its_adapter(groups):
-    maker, policy, _ = groups(rank=8)
-    batch = {"sequences": ["a", "b", "c"]}
-    assert maker._dispatch_forward(policy, True, **batch) == [
-        [("policy", True, "a"), ("policy", True, "b")],
-        [("policy", True, "c")],
-    ]
-    assert maker._dispatch_forward(maker.initial_model_group, True, **batch) == [
-        [("policy", False, "a"), ("policy", False, "b")],
-        [("policy", False, "c")],
-    ]
-    assert [process.on for process in policy._actor_handlers] == [True, True]
-    assert [process.emptied for process in policy._actor_handlers] == [2, 2], "as the host does where GPUs are shared"
-
-
-@pytest.mark.parametrize(("kind", "rank", "killed"), [("reference", 8, 2), ("reference", 0, 0), ("policy", 8, 0)])
-def test_a_lora_run_has_no_second_copy_of_the_base(groups, monkeypatch, kind, rank, killed):
-    import ray
-    from openrlhf.trainer.ray import launcher, ppo_actor
-
-    _, policy, reference = groups(rank=rank)
-    policy.ray_actor_type, reference.ray_actor_type = ppo_actor.PolicyModelActor, launcher.ReferenceModelActor
-    group, ended = {"policy": policy, "reference": reference}[kind], []
-    for process in group._actor_handlers:
-        process.init_model_from_pretrained = SimpleNamespace(remote=lambda *_: "loaded")
-    monkeypatch.setattr(ray, "kill", ended.append)
-    strategy = SimpleNamespace(args=SimpleNamespace(ds=SimpleNamespace(lora=SimpleNamespace(rank=rank))))
-    assert group.async_init_model_from_pretrained(strategy, "model") == ([] if killed else ["loaded", "loaded"])
-    assert len(ended) == killed
+    hooked({"name": "ttrl"})
+    asked = []
+    handle = SimpleNamespace(
+        __ray_call__=SimpleNamespace(remote=lambda function, *words: asked.append((function, *words)) or [None] * 2),
+        empty_cache=SimpleNamespace(remote=lambda: asked.append("emptied")),
+    )
+    maker = maker_of(host_arguments(1, 2, **{"ds.lora.rank": 8}))
+    policy = RayActorGroup.__new__(RayActorGroup)
+    policy._actor_handlers, policy.duplicate_actors = [handle], 1
+    maker.actor_model_group, maker.initial_model_group = policy, "a group of its own"
+    make_policy_the_reference(maker)
+    maker._dispatch_forward(maker.initial_model_group, True, sequences=["a", "b"])
+    ((function, method, _, *places), emptied) = asked
+    assert (function, method, places, emptied) == (run_without_adapter, "forward", [0, 2], "emptied")

@@ -15,7 +15,6 @@ from restrain_openrlhf.data.identity import model_fingerprint  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from tests.hook.in_process import Letters, ScriptedActor  # noqa: E402
 from tests.reference.test_doors import (  # noqa: E402
-    GREEDY,
     METHODS,
     NINE_TO_SEVEN,
     OTHERS,
@@ -56,14 +55,3 @@ def test_the_agent_alone_refuses_it_at_its_first_group(first_group, tmp_path, me
         with pytest.raises(ReferencePassError) as error:
             first_group(document)
         assert message in str(error.value)
-
-
-def test_other_sampling_is_taken_where_the_configuration_says_so_and_another_model_never(first_group, tmp_path):
-    def rewards(fingerprint):
-        path = made_by_hand(tmp_path, **GREEDY, model_fingerprint=fingerprint)
-        document = {"method": {"name": "restrain"}, "reference": str(path)}
-        return first_group({**document, "reference_n": 2, "reference_sampling": "any"})
-
-    assert len(rewards(model_fingerprint(str(ADDITION.model)))) == 16
-    with pytest.raises(ReferencePassError, match="made for another model"):
-        rewards("commit:dead")

@@ -86,12 +86,6 @@ def test_without_flash_attention_nothing_packs(machine, name):
     assert packing(load_run_config(preset_file(name))) == {}
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_configuration_without_token_budgets_is_not_packed(flash_attention, machine, name):
-    machine(8)
-    assert packing(load_run_config(preset_file(name))) == {}
-
-
 @pytest.mark.parametrize(
     ("flag", "value"),
     [("ds.packing_samples", False), ("train.dynamic_batch_enable", False), ("ds.attn_implementation", "sdpa")],

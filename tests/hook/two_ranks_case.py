@@ -41,7 +41,12 @@ def step(case: GradientCase, rank: int, ranks: int) -> dict[str, object]:
     logged = trainer.ppo_train(BETA)
     paper = gradient._direct(plain, experience, PAPER)
     apart = float((used_by_all(trainer.actor.model) - paper).norm() / paper.norm())
-    return {"distance": apart, "expected": expected, "logged": {name: float(logged[name]) for name in expected}}
+    return {
+        "distance": apart,
+        "expected": expected,
+        "logged": {name: float(logged[name]) for name in expected},
+        "names": [*logged],
+    }
 
 
 def means(policy, experience) -> dict[str, float]:

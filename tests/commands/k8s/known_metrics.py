@@ -13,7 +13,7 @@ HOST = (
     "timing/broadcast",
     "timing/step_total",
 )
-# That its policy does (trainer/ray/ppo_actor.py): tests/hook/test_token_means.py.
+# That its policy does (trainer/ray/ppo_actor.py): tests/hook/test_gradient.py.
 HOST_POLICY = ("actor_grad_norm",)
 
 
