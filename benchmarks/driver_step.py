@@ -99,7 +99,7 @@ class Rollouts:
         group = GroupRequest(prompt=prompt, responses=responses)
         score = score_whole_group(self.scorer, group)
         logs = extra_logs(group, score, TrainingRow(), Drawn(rollouts, responses, len(rollouts) * self.tokens))
-        carried = labels(ScoredGroup(group, score), len(rollouts), carry=True)
+        carried = labels(ScoredGroup(group, score, len(rollouts) * self.tokens), len(rollouts), carry=True)
         log_probs = [0.0] * PROMPT_TOKENS + [-0.5] * self.tokens
         return [
             {**as_arrays({**rollout, "rollout_log_probs": log_probs}), "extra_logs": row, "label": label}

@@ -18,7 +18,6 @@ from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.environment import UNMARKED, config_of_agent, refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.install.instrument import is_active
 from restrain_openrlhf.hook.rollout.group_columns import (
-    GENERATED,
     PLACE,
     ScoredGroup,
     columns,
@@ -27,7 +26,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (
 )
 from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
-from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEngine
+from restrain_openrlhf.hook.rollout.rollout_engine import PlannedEngine, RecordingEngine
 from restrain_openrlhf.hook.rollout.samples import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
 from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent, agent_columns
@@ -153,7 +152,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         score = await self._scoring.score(request, needed)
         rewards = score.rewards if is_active() else score.pair.net
         extras = extra_logs(request, score, row, drawn)
-        carried = labels(ScoredGroup(request, score), n, carry=is_active())
+        carried = labels(ScoredGroup(request, score, drawn.tokens), n, carry=is_active())
         return [
             {**as_arrays(output), "reward": reward, "scores": expected, "label": label, "extra_logs": extra}
             for output, reward, expected, label, extra in zip(
@@ -203,14 +202,14 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             asked.logprobs = asked.logprobs or 0
         plan, seed = self._plan(n), row.visit.seed if row.visit else None
         # A plan seeds its own requests, because they do not arrive in the order of their places in the plan.
-        engine = GroupEngine(call.llm_engine, seed if plan is None else None)
+        engine = RecordingEngine(call.llm_engine, seed if plan is None else None)
         planned = None if plan is None else PlannedEngine(engine, plan, seed)
         one = replace(call, sampling_params=asked, llm_engine=planned or engine)
         outputs = await all_or_none([self._draw_one(one) for _ in range(n)])
         chains = [] if planned is None else planned.drawn()
         known = any(chain.entropies for chain in chains)
         entropies = tuple(chain.mean_entropy for chain in chains[:n]) if known else None
-        return Drawn(outputs, responses_of(outputs, chains[n:], call.hf_tokenizer), engine.tokens, entropies)
+        return Drawn(outputs, responses_of(outputs, chains[n:], call.hf_tokenizer), engine.generated, entropies)
 
     async def _draw_by(self, agent: WrappedAgent, call: Call, row: TrainingRow, n: int) -> Drawn:
         """The same as `_draw`, with trajectories of the user's own agent, also for the voters of a plan."""
@@ -297,17 +296,12 @@ def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
 
 
 def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, drawn: Drawn) -> list[dict[str, float]]:
-    """The numbers that each trained rollout carries: those of the user's agent, its own, and the group's.
+    """The numbers that each trained rollout carries: those of the user's agent, and its own.
 
-    The hooked trainer reads the group's numbers from the first rollout, so the others do not carry them: the host makes
-    a tensor of every number. Without the hook every rollout carries them, because the host needs the same names in all
-    rollouts.
+    Without the hook, which reads the group's numbers from its ScoredGroup, every rollout carries those, too.
     """
     place = {} if row.visit is None else {PLACE: row.visit.place}
+    group = {} if is_active() else vote_columns(request, score)
     scored = columns(request, score)
     logs = drawn.logs or [{}] * len(scored)
-    rows = [{**own, **one, **place} for own, one in zip(logs, scored, strict=True)]
-    group = vote_columns(request, score)
-    if not is_active():
-        return [{**each, **group} for each in rows]
-    return [{**rows[0], **group, GENERATED: drawn.tokens}, *rows[1:]]
+    return [{**own, **one, **place, **group} for own, one in zip(logs, scored, strict=True)]

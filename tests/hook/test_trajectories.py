@@ -27,6 +27,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     MISSING,
     TRUNCATED,
     VOTERS,
+    vote_columns,
 )
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed  # noqa: E402
 from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: E402
@@ -97,6 +98,12 @@ def agent(tmp_path):
     return agent
 
 
+def vote_of(drawn):
+    """What the first rollout brings of the whole group."""
+    group = drawn[0]["label"]
+    return {**vote_columns(group.request, group.score), GENERATED: group.tokens}
+
+
 def drawn_by(actor, n, label=None):
     return asyncio.run(
         actor.generate_responses(
@@ -128,14 +135,14 @@ def test_two_turns_vote_with_their_last_and_keep_what_the_host_has_of_them(hooke
     assert [row["extra_logs"]["agent/asked"] for row in drawn] == [1.0, 1.0, 1.0, 0.0]
     assert {row["extra_logs"]["agent/restrain/advantage_pos"] for row in drawn} == {9.0}
     assert drawn[0]["extra_logs"][POSITIVE] != 9.0
-    assert drawn[0]["extra_logs"][GENERATED] == 3 + 10 + 3 + 10 + 8 + 10 + 10
+    assert vote_of(drawn)[GENERATED] == 3 + 10 + 3 + 10 + 8 + 10 + 10
     assert all(detokenize for *_, detokenize in actor.asked), "an agent reads text"
 
 
 def test_one_failed_trajectory_is_a_missing_answer_with_what_it_had_written(hooked, agent, caplog):
     hooked({"name": "ttrl"}, agent=agent())
     drawn = drawn_by(Actor([TWO_TURNS, ["b?", r"\boxed{2}"], ["c?", "fail"], ["fail"]]), 4)
-    assert [drawn[0]["extra_logs"][name] for name in (VOTERS, MISSING)] == [4.0, 2.0]
+    assert [vote_of(drawn)[name] for name in (VOTERS, MISSING)] == [4.0, 2.0]
     assert [row["extra_logs"][AGENT_FAILED] for row in drawn] == [0.5] * 4
     assert Letters().decode(drawn[2]["observation_tokens"], True) == "1+1=c?[ok]fail"
     assert drawn[2]["action_ranges"] == [(4, 7), (11, 16)]
@@ -152,7 +159,7 @@ def test_a_prompt_that_fails_whole_has_no_vote_and_four_in_a_row_are_an_error_wi
         assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [1.0, 1.0]
     assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [0.0, 0.0]
     for _ in range(3):
-        assert drawn_by(actor, 2)[0]["extra_logs"][MISSING] == 2.0
+        assert vote_of(drawn_by(actor, 2))[MISSING] == 2.0
     with pytest.raises(
         GroupError, match=r"4 prompts in a row failed. The first error for '1\+1=': OSError\('the tool is"
     ):
@@ -196,7 +203,7 @@ def test_a_trajectory_that_was_cut_off_or_fills_its_length_has_no_answer(hooked,
     hooked({"name": "ttrl"}, agent=agent())
     filling = "b?" + "x" * (MAX_LEN - 4 - 3)
     drawn = drawn_by(Actor([TWO_TURNS, [r"\boxed{2}~"], [filling], ["c?", r"\boxed{2}"]]), 4)
-    assert drawn[0]["extra_logs"][TRUNCATED] == 2.0
+    assert vote_of(drawn)[TRUNCATED] == 2.0
     assert [row["reward"] for row in drawn] == [1.0, 0.0, 0.0, 1.0]
     assert len(drawn[2]["observation_tokens"]) >= MAX_LEN
 
@@ -215,7 +222,7 @@ def test_of_several_answers_the_last_turns_the_last_of_all_or_the_tags_votes(hoo
     ]
     drawn = drawn_by(Actor(scripts), 3)
     assert [row["reward"] for row in drawn] == rewards
-    assert drawn[0]["extra_logs"][MISSING] == (0.0 if settings else 1.0)
+    assert vote_of(drawn)[MISSING] == (0.0 if settings else 1.0)
 
 
 def test_every_turn_of_every_trajectory_has_a_seed_of_its_own_that_follows_from_its_place(hooked, agent):

@@ -1,4 +1,4 @@
-"""Stands in for vLLM's engine while a group is drawn: counts tokens, seeds requests, hands out a plan's rollouts."""
+"""Stands in for vLLM's engine while a group is drawn: records and seeds requests, hands out a plan's rollouts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan, token_entropy
+
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -28,25 +30,71 @@ class PlannedOutput:
         return cls((CompletionOutput(0, "", list(chain.tokens), None, log_probs, finish_reason=reason),))
 
 
-class GroupEngine:
-    """The engine of one group. With a `seed`, each request in turn gets a seed of its own.
+@dataclass(frozen=True)
+class Turn:
+    """One request of a trajectory: the tokens before it, and the generated tokens with their log-probabilities."""
 
-    `tokens` counts the generated tokens; those that branches of a tree share are counted once.
+    before: list[int]
+    tokens: list[int]
+    log_probs: list[float] | None
+
+    @property
+    def span(self) -> Span:
+        """The positions of the generated tokens in the trajectory."""
+        return len(self.before), len(self.before) + len(self.tokens)
+
+    def is_in(self, trajectory: Sequence[int]) -> bool:
+        """Whether the trajectory contains this turn. An agent may ask for tokens that it does not keep."""
+        return list(trajectory[: self.span[1]]) == [*self.before, *self.tokens]
+
+
+class RecordingEngine:
+    """The engine of one trajectory or group, which records every request; all else is the host's rollout actor's.
+
+    With a `seed`, each request gets a seed of its own. With `log_probs`, log-probabilities are requested even if the
+    agent does not ask for them.
     """
 
-    def __init__(self, engine: Any, seed: int | None = None) -> None:
-        self._engine, self._seed = engine, seed
-        self._turn = count()
-        self.tokens = 0
+    def __init__(self, engine: Any, seed: int | None = None, log_probs: bool = False) -> None:
+        self._engine, self._seed, self._log_probs = engine, seed, log_probs
+        self._requests = count()
+        self.turns: list[Turn] = []
+        self.failure: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
     async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
-        """The engine's output."""
+        """The engine's output. An error of the engine is kept as `failure`, to tell it from an error of the agent."""
+        asked, request = deepcopy(sampling_params), next(self._requests)
         if self._seed is not None:
-            sampling_params = deepcopy(sampling_params)
-            sampling_params.seed = rollout_seed(self._seed, next(self._turn))
-        output = await self._engine.generate(prompt_token_ids, sampling_params, multi_modal_data)
-        self.tokens += len(output.outputs[0].token_ids)
+            asked.seed = rollout_seed(self._seed, request)
+        if self._log_probs:
+            asked.logprobs = asked.logprobs or 0
+        try:
+            output = await self._engine.generate(prompt_token_ids, asked, multi_modal_data)
+        except Exception as error:
+            self.failure = error
+            raise
+        made = output.outputs[0]
+        tokens, found = list(made.token_ids), made.logprobs
+        log_probs = found and [each[token].logprob for token, each in zip(tokens, found, strict=True)]
+        self.turns.append(Turn(list(prompt_token_ids), tokens, log_probs))
         return output
+
+    @property
+    def generated(self) -> int:
+        return sum(len(turn.tokens) for turn in self.turns)
+
+    def kept(self, trajectory: Sequence[int]) -> list[Turn]:
+        return [turn for turn in self.turns if turn.is_in(trajectory)]
+
+    def log_probs(self, trajectory: Sequence[int]) -> list[float]:
+        """The log-probability of each token of the trajectory; 0 for tokens that the policy did not generate."""
+        found = [0.0] * len(trajectory)
+        for turn in self.kept(trajectory):
+            found[slice(*turn.span)] = turn.log_probs or []
+        return found
 
 
 class PlannedEngine:
@@ -55,7 +103,7 @@ class PlannedEngine:
     Without a `seed`, vLLM uses the seed of its engine.
     """
 
-    def __init__(self, engine: GroupEngine, plan: RolloutPlan, seed: int | None = None) -> None:
+    def __init__(self, engine: RecordingEngine, plan: RolloutPlan, seed: int | None = None) -> None:
         self._engine, self._plan, self._seed = engine, plan, seed
         self._turn = count()
         self._drawing: asyncio.Task[list[Chain]] | None = None

@@ -46,22 +46,22 @@ def returned(value: object, ignore_order: bool) -> str:
     return "None" if value is None else _object(value, ignore_order)
 
 
-Container = list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any] | dict[Any, Any] | deque[Any]
+# The built-in containers, by the name under which their items are written, and whether order is no part of them.
+CONTAINERS: tuple[tuple[type, str, bool], ...] = (
+    (dict, "dict", True),
+    (set, "set", True),
+    (frozenset, "set", True),
+    (list, "list", False),
+    (tuple, "tuple", False),
+    (deque, "deque", False),
+)
 
 
-def _container(value: Container, ignore_order: bool) -> str:
+def _container(value: Any, ignore_order: bool) -> str:
     """Items are read by the built-in type's iterator, because a derived class may define another one."""
-    match value:
-        case dict():
-            return _row("dict", dict.items(value), True, ignore_order)
-        case set() | frozenset():
-            items = set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value)
-            return _row("set", items, True, ignore_order)
-        case list():
-            return _row("list", list.__iter__(value), ignore_order, ignore_order)
-        case tuple():
-            return _row("tuple", tuple.__iter__(value), ignore_order, ignore_order)
-    return _row("deque", deque.__iter__(value), ignore_order, ignore_order)
+    kind, name, is_unordered = next(each for each in CONTAINERS if isinstance(value, each[0]))
+    items = dict.items(value) if kind is dict else kind.__iter__(value)
+    return _row(name, items, is_unordered or ignore_order, ignore_order)
 
 
 def _row(kind: str, items: Iterable[object], is_unordered: bool, ignore_order: bool) -> str:
