@@ -181,12 +181,12 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         """
         if not self._method.needs_reference:
             return None
-        sampling = call.sampling_params
-        return NeededReference(
+        sampling, fingerprint = call.sampling_params, None
+        if not is_active():
             # The host's create_vllm_engines names it `model` (trainer/ray/vllm_engine.py).
-            model_fingerprint=None
-            if is_active()
-            else await asyncio.to_thread(_fingerprint, str(call.llm_engine.kwargs["model"])),
+            fingerprint = await asyncio.to_thread(_fingerprint, str(call.llm_engine.kwargs["model"]))
+        return NeededReference(
+            model_fingerprint=fingerprint,
             n=n,
             temperature=sampling.temperature,
             top_p=sampling.top_p,

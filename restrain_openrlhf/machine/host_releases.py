@@ -68,12 +68,6 @@ def supported(way: Way) -> list[str]:
     return [name for name, release in RELEASES.items() if way in release.ways]
 
 
-def range_of(way: Way) -> str:
-    """The supported releases as text, such as `0.10.4 to 0.11.2`."""
-    newest, *_, oldest = supported(way)
-    return f"{oldest} to {newest}"
-
-
 def version_of(package: str) -> str | None:
     """The version of an installed package; None if it is absent."""
     with suppress(PackageNotFoundError):
@@ -91,13 +85,14 @@ def check_version(way: Way = Way.HOOK) -> str:
     found = version_of("openrlhf")
     if found is None:
         raise HostError(f"OpenRLHF is not installed. Install openrlhf {NEWEST.version}.")
-    if found in supported(way):
+    works = supported(way)
+    if found in works:
         return found
     others = [other for other in (Way.AGENT, Way.URL) if found in supported(other)]
     instead = f" On {found}, {IN_WORDS[others[0]]} works (docs/journeys/integration.md)." if others else ""
     raise HostError(
-        f"OpenRLHF {found} is installed, but {IN_WORDS[way]} works only on {range_of(way)}. Install one of these "
-        f"releases.{instead}"
+        f"OpenRLHF {found} is installed, but {IN_WORDS[way]} works only on {works[-1]} to {works[0]}. Install one of "
+        f"these releases.{instead}"
     )
 
 

@@ -67,7 +67,7 @@ DEVICE = Device(
     unsupported=(
         Unsupported(
             "vllm.sync_with_ray",
-            "without CUDA, weights go to vLLM over TCP (restrain_openrlhf/machine/cpu/weight_sync.py)",
+            "without CUDA, weights go to vLLM over TCP (restrain_openrlhf/machine/cpu/host.py)",
         ),
         *by_torch(),
         *unsupported("which needs CUDA"),
