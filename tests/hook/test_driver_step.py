@@ -69,9 +69,3 @@ def test_rollouts_of_a_process_share_one_tokenizer_that_is_loaded_once():
         return await asyncio.gather(*(tokenizer_here(sent) for _ in range(4)))
 
     assert len(set(map(id, asyncio.run(ask())))) == len(loaded) == 1
-
-
-def test_any_other_object_is_the_tokenizer_itself():
-    """The agent without our trainer is sent the host's."""
-    letters = Letters()
-    assert asyncio.run(tokenizer_here(letters)) is letters
