@@ -24,9 +24,8 @@ from restrain_openrlhf.hook.rollout.group_columns import (
     labels,
     vote_columns,
 )
-from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
-from restrain_openrlhf.hook.rollout.rollout_engine import PlannedEngine, RecordingEngine
+from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering, PlannedEngine, RecordingEngine, all_or_none
 from restrain_openrlhf.hook.rollout.samples import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
 from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent, agent_columns

@@ -114,7 +114,7 @@ def _mean_pass(row: dict[str, float]) -> float:
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row. Numbers that are not finite were written as null (hook/logging/trainer.py)."""
+    """The values of a row. Numbers that are not finite were written as null (hook/run_log.py)."""
     return {name: math.nan if value is None else value for name, value in row.items()}
 
 

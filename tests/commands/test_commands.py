@@ -176,7 +176,7 @@ def test_reference_refuses_bad_input(tmp_path, write_jsonl, words, message):
 
 
 def test_plot_draws_runs_and_refuses_a_folder_that_is_none(tmp_path):
-    from restrain_openrlhf.hook.logging.trainer import append_step
+    from restrain_openrlhf.hook.run_log import append_step
     from tests.hook.test_trainer_metrics import votes
 
     for name in ("one", "two"):

@@ -11,7 +11,7 @@ from restrain_openrlhf.answers import classes
 from restrain_openrlhf.commands.analyze import Counts, label_quality, majority, weight_on_right
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
-from restrain_openrlhf.hook.logging.keeping import kept_group
+from restrain_openrlhf.hook.run_log import kept_group
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
 from restrain_openrlhf.scoring import GroupScorer

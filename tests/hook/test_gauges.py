@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray", reason="needs ray: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.logging.trainer import finite, not_finite, publish  # noqa: E402
+from restrain_openrlhf.hook.run_log import finite, not_finite, publish  # noqa: E402
 from tests.hook.test_trainer_metrics import votes  # noqa: E402
 
 

@@ -16,7 +16,7 @@ from vllm import SamplingParams  # noqa: E402
 
 from restrain_openrlhf.errors import GroupError, ScoreServiceError  # noqa: E402
 from restrain_openrlhf.hook import agent  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering  # noqa: E402
+from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering  # noqa: E402
 from tests.hook.in_process import Letters  # noqa: E402
 
 PROMPT = "1+1="

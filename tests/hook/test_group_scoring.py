@@ -14,10 +14,10 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E402
-from restrain_openrlhf.hook.logging.keeping import kept_group  # noqa: E402
 from restrain_openrlhf.hook.rollout import group_scoring  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import columns, vote_columns  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_scoring import InProcess, ScoreService, scoring_of  # noqa: E402
+from restrain_openrlhf.hook.run_log import kept_group  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.reference.checks import NeededReference  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402

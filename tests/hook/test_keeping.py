@@ -15,9 +15,9 @@ from hypothesis import strategies as st  # noqa: E402
 
 from restrain_openrlhf.config.blocks import KeepRollouts  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
-from restrain_openrlhf.hook.logging.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup  # noqa: E402
+from restrain_openrlhf.hook.run_log import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.records.kept import kept_files, read_kept, step_file  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402

@@ -5,7 +5,7 @@ import pytest
 
 from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.hook.launch.train import Watched
-from restrain_openrlhf.hook.logging.trainer import append_step
+from restrain_openrlhf.hook.run_log import append_step
 from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.scoring.vote_statistics import step_votes
 

@@ -17,8 +17,7 @@ from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.config.host_flags import is_agent
 from restrain_openrlhf.errors import ConfigError, GroupError
 from restrain_openrlhf.hook.rollout.group_columns import AGENT_FAILED, AGENT_LOG, AGENT_REWARD, AGENT_TURNS
-from restrain_openrlhf.hook.rollout.group_gathering import all_or_none
-from restrain_openrlhf.hook.rollout.rollout_engine import RecordingEngine
+from restrain_openrlhf.hook.rollout.rollout_engine import RecordingEngine, all_or_none
 from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 
 # If all trajectories of one prompt fail, the policy may be the cause; for so many prompts in a row it is the agent.

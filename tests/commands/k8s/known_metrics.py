@@ -23,8 +23,8 @@ def all_of_them() -> set[str]:
 
 
 def training() -> set[str]:
-    from restrain_openrlhf.hook.logging.trainer import gauge_name
     from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY
+    from restrain_openrlhf.hook.run_log import gauge_name
 
     names = {gauge_name(name) for name in [*of_the_trainer(), *of_the_policy(), PEAK_MEMORY]}
     return {f"ray_{name}" for name in names | {"restrain_step", "restrain_last_step_timestamp_seconds"}}
@@ -32,8 +32,8 @@ def training() -> set[str]:
 
 def of_the_trainer() -> set[str]:
     """As they are logged, in every row."""
-    from restrain_openrlhf.hook.logging.trainer import SPEEDS
     from restrain_openrlhf.hook.policy.experience import LogProbGap
+    from restrain_openrlhf.hook.run_log import SPEEDS
     from restrain_openrlhf.records.metrics import NOT_FINITE
 
     votes = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.evaluation.grade import RolloutsRow
-from restrain_openrlhf.hook.logging.keeping import kept_group
+from restrain_openrlhf.hook.run_log import kept_group
 from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.records.kept import KeptGroup, as_parquet, write_step
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
