@@ -10,7 +10,8 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn
 from restrain_openrlhf.config.host_flags import Flags, flags_of, host_flags, to_arguments
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError, HostError
-from restrain_openrlhf.machine.devices import Device, detect, gpus, visible_gpus
+from restrain_openrlhf.machine.device import Device
+from restrain_openrlhf.machine.devices import detect, gpus, visible_gpus
 from restrain_openrlhf.machine.flash_attention import has_extension
 from restrain_openrlhf.machine.host_releases import why_gradients_are_lost
 from restrain_openrlhf.method import build

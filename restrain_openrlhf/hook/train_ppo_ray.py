@@ -22,7 +22,8 @@ from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
 from restrain_openrlhf.hook.install.environment import VARIABLE, to_environment
 from restrain_openrlhf.hook.install.instrument import SETUP_HOOK, install
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
-from restrain_openrlhf.machine.devices import Device, detect
+from restrain_openrlhf.machine.device import Device
+from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.records.folder import claim_checkpoints
 

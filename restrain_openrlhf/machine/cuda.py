@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.errors import HostError
-from restrain_openrlhf.machine.devices import Device, Unsupported
+from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.machine.flash_attention import (
     ATTENTION,
     by_torch,

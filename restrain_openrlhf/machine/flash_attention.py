@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.machine.devices import Unsupported
+from restrain_openrlhf.machine.device import Unsupported
 from restrain_openrlhf.machine.host_releases import version_of
 from restrain_openrlhf.machine.patching import Wrapping, load
 

@@ -12,7 +12,7 @@ import pytest
 from restrain_openrlhf.commands import doctor
 from restrain_openrlhf.commands.doctor import Finding
 from restrain_openrlhf.errors import HostError
-from restrain_openrlhf.machine import cuda_toolkit
+from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.flash_attention import EXTENSION
 from tests.command_line import restrain
 
@@ -25,8 +25,8 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
-    monkeypatch.setattr(cuda_toolkit, "DEFAULT_HOME", tmp_path / "none")
-    monkeypatch.setattr(cuda_toolkit, "cuda_of_torch", lambda: "13.0")
+    monkeypatch.setattr(cuda, "DEFAULT_HOME", tmp_path / "none")
+    monkeypatch.setattr(cuda, "cuda_of_torch", lambda: "13.0")
     monkeypatch.setattr(doctor, "cuda_of_torch", lambda: "13.0")
     monkeypatch.setattr(doctor, "has_extension", lambda: False)
     (tmp_path / "Python.h").touch()

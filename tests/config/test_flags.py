@@ -11,7 +11,7 @@ from restrain_openrlhf.config.host_flags import parse, to_arguments
 from restrain_openrlhf.config.this_machine import refuse_unsupported
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.machine.devices import Device, Unsupported
+from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.method import build, parse_settings
 
 GOOD = {

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from restrain_openrlhf.machine.cpu.host import PATCHES
 from restrain_openrlhf.machine.cuda import EXTENSION_LOCK
-from restrain_openrlhf.machine.devices import Device, Unsupported, is_cuda_stack
+from restrain_openrlhf.machine.device import Device, Unsupported
+from restrain_openrlhf.machine.devices import is_cuda_stack
 from restrain_openrlhf.machine.flash_attention import ATTENTION, by_torch, provide_flash_attention, unsupported
 from restrain_openrlhf.machine.patching import expect
 

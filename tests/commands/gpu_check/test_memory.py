@@ -18,7 +18,7 @@ from restrain_openrlhf.config.memory import CONTEXT, GIB  # noqa: E402
 from restrain_openrlhf.config.memory.lines import Held  # noqa: E402
 from restrain_openrlhf.config.memory.shape import shape_of  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.machine.devices import Device  # noqa: E402
+from restrain_openrlhf.machine.device import Device  # noqa: E402
 from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.processes import needs_its_accelerator  # noqa: E402

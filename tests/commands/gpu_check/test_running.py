@@ -24,7 +24,7 @@ from restrain_openrlhf.config.host_flags import flags_of, parse  # noqa: E402
 from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import RunError  # noqa: E402
-from restrain_openrlhf.machine.devices import Device, Unsupported  # noqa: E402
+from restrain_openrlhf.machine.device import Device, Unsupported  # noqa: E402
 from tests.command_line import refused, restrain  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.processes import HEEDS_CTRL_C  # noqa: E402

@@ -8,7 +8,7 @@ import pytest
 from restrain_openrlhf.config import this_machine
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.machine.devices import Device
+from restrain_openrlhf.machine.device import Device
 from tests.config.memory.cases import flags
 
 MODEL = "Qwen/Qwen3-4B-Base"
