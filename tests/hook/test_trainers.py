@@ -160,9 +160,10 @@ def test_a_lora_runs_reference_policy_is_its_policy_from_its_begin_on(hooked, ra
     arguments = host_arguments(1, 3, **{"train.async_enable": True, "ds.lora.rank": rank})
     trainer = trainer_of(TrainingActor, arguments)
     maker = trainer.experience_maker
-    maker.actor_model_group._actor_handlers = ["policy"]
+    policy = SimpleNamespace(__ray_call__=SimpleNamespace(remote=print), empty_cache="policy")
+    maker.actor_model_group._actor_handlers = [policy]
     maker.initial_model_group = SimpleNamespace(_actor_handlers=["reference"])
     trainer.init_checkpoint_states()
     (process,) = maker.initial_model_group._actor_handlers
-    assert getattr(process, "actor", process) == asked
-    assert maker.actor_model_group._actor_handlers == ["policy"]
+    assert getattr(process, "empty_cache", process) == asked
+    assert maker.actor_model_group._actor_handlers == [policy]

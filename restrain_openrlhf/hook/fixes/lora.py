@@ -241,23 +241,14 @@ def make_policy_the_reference(maker: Any) -> None:
 def without_adapter(group: Any) -> Any:
     """A copy of the policy's group (trainer/ray/launcher.py) whose batches run with the adapter off."""
     plain = copy.copy(group)
-    plain._actor_handlers = [_WithoutAdapter(actor) for actor in group._actor_handlers]
+    plain._actor_handlers = [_asking_without_adapter(actor) for actor in group._actor_handlers]
     return plain
 
 
-@dataclass(frozen=True)
-class _WithoutAdapter:
+def _asking_without_adapter(actor: Any) -> Any:
     """The handle of a policy process, as far as the host uses that of a reference policy."""
-
-    actor: Any
-
-    @property
-    def execute_batch(self) -> Any:
-        return SimpleNamespace(remote=partial(self.actor.__ray_call__.remote, run_without_adapter))
-
-    @property
-    def empty_cache(self) -> Any:
-        return self.actor.empty_cache
+    batch = SimpleNamespace(remote=partial(actor.__ray_call__.remote, run_without_adapter))
+    return SimpleNamespace(execute_batch=batch, empty_cache=actor.empty_cache)
 
 
 def run_without_adapter(actor: Any, method: str, data: Any, start: int, end: int) -> Any:

@@ -105,7 +105,8 @@ def check_all() -> None:
     check_version()
     for module in sorted(HOST_MODULES):
         importlib.import_module(module)
-        check_module(module)
+    for relied_on in CONTRACT:
+        relied_on.check()
 
 
 def check_agent() -> None:
@@ -113,13 +114,6 @@ def check_agent() -> None:
     check_version(Way.AGENT)
     for relied_on in AGENT_CONTRACT:
         relied_on.check()
-
-
-def check_module(module: str) -> None:
-    """Check one imported host module. Raises HostError naming what differs from the record."""
-    for relied_on in CONTRACT:
-        if relied_on.module == module:
-            relied_on.check()
 
 
 def is_active() -> bool:
