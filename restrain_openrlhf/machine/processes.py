@@ -128,6 +128,7 @@ def start_module(
     log: Path,
     environment: Mapping[str, str] | None = None,
     start_new_session: bool = False,
+    pass_fds: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
     """Start `python -m MODULE WORDS…` with `environment` added to ours. Its output is appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -138,6 +139,7 @@ def start_module(
             stderr=subprocess.STDOUT,
             env=python_environment(environment),
             start_new_session=start_new_session,
+            pass_fds=pass_fds,
         )
 
 

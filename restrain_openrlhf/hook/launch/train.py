@@ -1,7 +1,6 @@
 """Trains a configuration from the start or from its last checkpoint: checks it, starts OpenRLHF, follows the steps."""
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
 from restrain_openrlhf.machine.cuda import first_build
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
-from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
+from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_module, start_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
 
@@ -96,22 +95,16 @@ def _run_host(
 ) -> str | None:
     """Run the host. Returns why the run was stopped, or None if the host reached its end."""
     watched = Watched(FollowedFile(folder.metrics), on_step, should_stop)
-    with folder.log.open("ab") as log:
-        start = folder.log.stat().st_size
-        with ending_with_us() as running:
-            host = subprocess.Popen(
-                [*command(folder, words), CHECKED],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=(lock,),
-                env=python_environment(),
-            )
-            running.append(host)
-            while host.poll() is None:
-                if reason := watched.look():
-                    return reason
-                time.sleep(POLL_SECONDS)
-            watched.report()
+    start = folder.log.stat().st_size if folder.log.exists() else 0
+    given = ["--restrain.config", folder.hook_config, *words, CHECKED]
+    with ending_with_us() as running:
+        host = start_module(ENTRY_POINT, given, folder.log, pass_fds=(lock,))
+        running.append(host)
+        while host.poll() is None:
+            if reason := watched.look():
+                return reason
+            time.sleep(POLL_SECONDS)
+        watched.report()
     if host.returncode != 0:
         why = error_tail(folder.log, start)
         raise RunError(f"OpenRLHF stopped with status {host.returncode}.\n{why}\nLog: {folder.log}")
