@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from peft import PeftModel
@@ -164,11 +165,9 @@ def naming_whole_weights(model: Any) -> Iterator[None]:
     if not isinstance(model, PeftModel):
         yield
         return
-    model.named_parameters = lambda: whole_weights(model, model.get_base_model().named_parameters())  # type: ignore[method-assign,assignment,misc]
-    try:
+    base = model.get_base_model().named_parameters
+    with patch.object(model, "named_parameters", lambda: whole_weights(model, base())):
         yield
-    finally:
-        del model.named_parameters
 
 
 def save_model(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -213,12 +212,12 @@ def without_base(strategy: Any, engine: Any) -> Iterator[None]:
     if not isinstance(model, PeftModel):
         yield
         return
-    engine.save_checkpoint = partial(engine.save_checkpoint, exclude_frozen_parameters=True)
+    trained_alone = partial(engine.save_checkpoint, exclude_frozen_parameters=True)
     second_names = model.register_state_dict_post_hook(_drop_second_names)  # type: ignore[no-untyped-call]
     try:
-        yield
+        with patch.object(engine, "save_checkpoint", trained_alone):
+            yield
     finally:
-        del engine.save_checkpoint
         second_names.remove()
 
 

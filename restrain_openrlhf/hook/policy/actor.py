@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import distributed, nn
@@ -114,17 +115,6 @@ class PairedLoss(nn.Module):
 
 
 @contextmanager
-def paired(trainer: Any) -> Iterator[PairedLoss]:
-    """Within the block, the host's ActorPPOTrainer (trainer/ray/ppo_actor.py) computes the paired loss."""
-    host_loss = trainer.actor_loss_fn
-    trainer.actor_loss_fn = PairedLoss(host_loss)
-    try:
-        yield trainer.actor_loss_fn
-    finally:
-        trainer.actor_loss_fn = host_loss
-
-
-@contextmanager
 def weighted_kl(trainer: Any, weights: torch.Tensor) -> Iterator[list[torch.Tensor]]:
     """Within the block, the trainer multiplies each rollout's KL by its weight (u_x, eq. 6).
 
@@ -141,11 +131,8 @@ def weighted_kl(trainer: Any, weights: torch.Tensor) -> Iterator[list[torch.Tens
         unweighted.append(per_token.detach())
         return per_token * weights.to(per_token).unsqueeze(-1)
 
-    host_module.compute_approx_kl = weighted
-    try:
+    with patch.object(host_module, "compute_approx_kl", weighted):
         yield unweighted
-    finally:
-        host_module.compute_approx_kl = original
 
 
 def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -156,7 +143,7 @@ def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], 
     """
     if config_here().seeded_rollouts:
         torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
-    with paired(trainer) as loss:
+    with patch.object(trainer, "actor_loss_fn", PairedLoss(trainer.actor_loss_fn)) as loss:
         status = wrapped(*args, **kwargs)
     means = loss.sums.over_ranks(trainer.strategy.ds_device_mesh["dp"].get_group())
     return {**status, **means, **peak_memory(trainer.strategy)}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import ray
@@ -89,11 +90,8 @@ def tokenizer_by_reference(generator: Any) -> Iterator[None]:
     whole = generator.tokenizer
     if whole not in _SENT:
         _SENT[whole] = SentTokenizer(ray.put(whole))
-    generator.tokenizer = _SENT[whole]
-    try:
+    with patch.object(generator, "tokenizer", _SENT[whole]):
         yield
-    finally:
-        generator.tokenizer = whole
 
 
 async def tokenizer_here(sent: Any) -> Any:
