@@ -101,34 +101,20 @@ def adam_step(wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...]
 
 
 def varlen_attn(_wrapped: object, _module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Replaces torch's variable-length attention (machine/flash_attention.py), which needs CUDA's flash kernel."""
-    return _one_after_the_other(*args, **kwargs)
+    """Replaces torch's variable-length attention, as machine/flash_attention.py calls it; it needs CUDA's flash kernel.
 
-
-def _one_after_the_other(
-    query: Any,
-    key: Any,
-    value: Any,
-    bounds: Any,
-    _bounds_of_keys: Any,
-    _longest: int,
-    _longest_of_keys: int,
-    *,
-    scale: float | None,
-    window_size: tuple[int, int],
-    enable_gqa: bool,
-) -> Any:
-    """Attention within each packed sequence, one after the other; q, k and v are (tokens, heads, d).
-
-    Sequence i has the tokens from `bounds[i]` to `bounds[i + 1]`, so there is one bound more than there are sequences.
+    Attention within each packed sequence, one after the other; q, k and v are (tokens, heads, d). Sequence i has the
+    tokens from `bounds[i]` to `bounds[i + 1]`, so there is one bound more than there are sequences.
     """
     import torch  # noqa: PLC0415 - the caller has it
 
-    lengths, is_causal = bounds.diff().tolist(), window_size == (-1, 0)
+    query, key, value, bounds, *_ = args
+    lengths, is_causal = bounds.diff().tolist(), kwargs["window_size"] == (-1, 0)
     whole = (each.transpose(0, 1).unsqueeze(0).split(lengths, dim=2) for each in (query, key, value))
-    attention = torch.nn.functional.scaled_dot_product_attention
     found = [
-        attention(q, k, v, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
+        torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=is_causal, scale=kwargs["scale"], enable_gqa=kwargs["enable_gqa"]
+        )
         for q, k, v in zip(*whole, strict=True)
     ]
     return torch.cat(found, dim=2)[0].transpose(0, 1)
