@@ -80,7 +80,7 @@ class Rollouts:
 
     async def generate_responses(self, prompt: str, hf_tokenizer: Any, num_samples: int, **_: Any) -> list[Any]:
         """A group of responses of `tokens` tokens each; with the hook scored, and as its agent sends it."""
-        from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
+        from restrain_openrlhf.hook.rollout.samples import tokenizer_here
 
         tokenizer = await tokenizer_here(hf_tokenizer)
         ids = (tokenizer(prompt, add_special_tokens=False)["input_ids"] * PROMPT_TOKENS)[:PROMPT_TOKENS]
@@ -99,7 +99,7 @@ class Rollouts:
         group = GroupRequest(prompt=prompt, responses=responses)
         score = score_whole_group(self.scorer, group)
         logs = extra_logs(group, score, TrainingRow(), Drawn(rollouts, responses, len(rollouts) * self.tokens))
-        carried = labels(ScoredGroup(group, score), len(rollouts), carry=True)
+        carried = labels(ScoredGroup(group, score, len(rollouts) * self.tokens), len(rollouts), carry=True)
         log_probs = [0.0] * PROMPT_TOKENS + [-0.5] * self.tokens
         return [
             {**as_arrays({**rollout, "rollout_log_probs": log_probs}), "extra_logs": row, "label": label}
@@ -191,20 +191,17 @@ def step(tokenizer: Any, engine: Any, policy: Any, reference: Any, arguments: An
 
 
 def in_turn(run: Callable[[], Cost], repeats: int, metrics: Path) -> Iterator[tuple[Cost, Cost]]:
-    """Stock and hooked, one after the other; the first pair warms up and is left out."""
+    """Stock and hooked runs in pairs. All stock ones come first; the first of each kind warms up and is left out."""
     from restrain_openrlhf.config.yaml_file import HookConfig
     from restrain_openrlhf.hook.install import instrument
     from restrain_openrlhf.hook.install.environment import to_environment
     from restrain_openrlhf.method import parse_settings
 
     os.environ.update(to_environment(HookConfig(method=parse_settings(METHOD), metrics=metrics)))
-    for repeat in range(repeats + 1):
-        stock = run()
-        instrument.install()
-        hooked = run()
-        instrument.uninstall()
-        if repeat:
-            yield stock, hooked
+    stock = [run() for _ in range(repeats + 1)]
+    instrument.install()
+    hooked = [run() for _ in range(repeats + 1)]
+    yield from zip(stock[1:], hooked[1:], strict=True)
 
 
 def main() -> None:

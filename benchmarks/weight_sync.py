@@ -60,7 +60,7 @@ def take_part(rank: int, port: int, sizes: Sizes) -> None:
     """All syncs, as the policy (rank 0) or as an engine; print what was measured."""
     import torch
 
-    from restrain_openrlhf.machine.cpu.weight_sync import connect_over_tcp
+    from restrain_openrlhf.machine.cpu.host import connect_over_tcp
 
     group = connect_over_tcp("127.0.0.1", port, rank, sizes.engines + 1, "cpu")
     buffer = torch.empty(1 if rank else sizes.weights, sizes.size // 2, dtype=torch.bfloat16)

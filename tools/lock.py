@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch
+from restrain_openrlhf.machine.cuda import cuda_of_torch
 
 FOLDER = Path(__file__).parents[1] / "requirements"
 ROOT = FOLDER.parent

@@ -18,8 +18,7 @@ from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
-from restrain_openrlhf.evaluation.grade import grade_vote
+from restrain_openrlhf.evaluation.grade import SizeRow, grade_vote, reliability
 from restrain_openrlhf.evaluation.result import Scores, accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered, step_progress
 from restrain_openrlhf.hook.launch.train import train

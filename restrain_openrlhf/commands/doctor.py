@@ -17,7 +17,7 @@ from rich.table import Column, Table
 
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import HostError, RestrainError
-from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch, why_not_compiled
+from restrain_openrlhf.machine.cuda import cuda_of_torch, why_not_compiled
 from restrain_openrlhf.machine.devices import detect, gpus
 from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension, why_not_by_torch
 from restrain_openrlhf.machine.host_releases import Way, check_version, installed, version_of
@@ -211,9 +211,7 @@ def _contract() -> str:
         )
     instrument.check_all()
     instrument.install()
-    missing = instrument.unpatched()
-    instrument.uninstall()
-    if missing:
+    if missing := instrument.unpatched():
         raise HostError(f"The hook does not reach {', '.join(missing)}. Report this with what `restrain doctor` says.")
     return (
         f"{len(instrument.CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"

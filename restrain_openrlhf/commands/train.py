@@ -16,7 +16,6 @@ from restrain_openrlhf.commands.options import (
     Quiet,
     ShardOption,
     Typed,
-    parse_shard,
     sampling_progress,
     with_options,
 )
@@ -164,7 +163,7 @@ def reference(
     error, and the file is kept. Without CONFIG, give --model, --prompts and --out.
     To resume, run the same command.
     """
-    part = Shard(*parse_shard(shard))
+    part = Shard.named(shard)
     if config is None:
         run_pass(_without_config(options, part, overrides))
     else:

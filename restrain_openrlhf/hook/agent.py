@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -15,27 +15,27 @@ from restrain_openrlhf.config.checks import other_size, unfit_plan
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
 from restrain_openrlhf.hook.install import instrument
-from restrain_openrlhf.hook.install.environment import config_of_agent
+from restrain_openrlhf.hook.install.environment import UNMARKED, config_of_agent, refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.install.instrument import is_active
-from restrain_openrlhf.hook.install.trainers_flags import UNMARKED, refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.rollout.group_columns import (
-    GENERATED,
     PLACE,
     ScoredGroup,
     columns,
     labels,
     vote_columns,
 )
-from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
-from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEngine
-from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
+from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering, PlannedEngine, RecordingEngine, all_or_none
+from restrain_openrlhf.hook.rollout.samples import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
 from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent, agent_columns
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan
 from restrain_openrlhf.reference.checks import NeededReference
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
+
+# Of the model that the rollout actor has loaded (actor.model_name_or_path).
+_fingerprint = cache(model_fingerprint)
 
 
 class HostRollout(TypedDict):
@@ -106,7 +106,6 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         self._agent = None if config.agent is None else WrappedAgent(config.agent)
         if self._agent is not None and (reason := unfit_plan(self._method.rollouts)):
             raise ConfigError(reason)
-        self._model: asyncio.Future[str] | None = None
 
     async def execute(self, **asked: Any) -> HostRollout:
         """One rollout, with the host's keys; `asked` has the fields of Call.
@@ -151,7 +150,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         score = await self._scoring.score(request, needed)
         rewards = score.rewards if is_active() else score.pair.net
         extras = extra_logs(request, score, row, drawn)
-        carried = labels(ScoredGroup(request, score), n, carry=is_active())
+        carried = labels(ScoredGroup(request, score, drawn.tokens), n, carry=is_active())
         return [
             {**as_arrays(output), "reward": reward, "scores": expected, "label": label, "extra_logs": extra}
             for output, reward, expected, label, extra in zip(
@@ -180,9 +179,12 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         """
         if not self._method.needs_reference:
             return None
-        sampling = call.sampling_params
+        sampling, fingerprint = call.sampling_params, None
+        if not is_active():
+            # The host's create_vllm_engines names it `model` (trainer/ray/vllm_engine.py).
+            fingerprint = await asyncio.to_thread(_fingerprint, str(call.llm_engine.kwargs["model"]))
         return NeededReference(
-            model_fingerprint=None if is_active() else await self._fingerprint(call.llm_engine),
+            model_fingerprint=fingerprint,
             n=n,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -190,29 +192,22 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             agent=self._settings.agent_identity,
         ).by(self._settings.reference_n, self._settings.reference_sampling)
 
-    async def _fingerprint(self, engine: Any) -> str:
-        """The fingerprint of the model that the rollout actor has loaded (actor.model_name_or_path), computed once."""
-        if self._model is None:
-            # The host's create_vllm_engines names it `model` (trainer/ray/vllm_engine.py).
-            self._model = asyncio.ensure_future(asyncio.to_thread(model_fingerprint, str(engine.kwargs["model"])))
-        return await asyncio.shield(self._model)
-
     async def _draw(self, call: Call, row: TrainingRow, n: int) -> Drawn:
         """The n trained rollouts, each in a single turn, and all rollouts of the method's plan if it has one."""
         asked = without_text(call.sampling_params)
         if is_active():
-            # The trainer compares these log-probabilities with the policy's (hook/policy/rollout_gap.py).
+            # The trainer compares these log-probabilities with the policy's (hook/policy/experience.py).
             asked.logprobs = asked.logprobs or 0
         plan, seed = self._plan(n), row.visit.seed if row.visit else None
         # A plan seeds its own requests, because they do not arrive in the order of their places in the plan.
-        engine = GroupEngine(call.llm_engine, seed if plan is None else None)
+        engine = RecordingEngine(call.llm_engine, seed if plan is None else None)
         planned = None if plan is None else PlannedEngine(engine, plan, seed)
         one = replace(call, sampling_params=asked, llm_engine=planned or engine)
         outputs = await all_or_none([self._draw_one(one) for _ in range(n)])
         chains = [] if planned is None else planned.drawn()
         known = any(chain.entropies for chain in chains)
         entropies = tuple(chain.mean_entropy for chain in chains[:n]) if known else None
-        return Drawn(outputs, responses_of(outputs, chains[n:], call.hf_tokenizer), engine.tokens, entropies)
+        return Drawn(outputs, responses_of(outputs, chains[n:], call.hf_tokenizer), engine.generated, entropies)
 
     async def _draw_by(self, agent: WrappedAgent, call: Call, row: TrainingRow, n: int) -> Drawn:
         """The same as `_draw`, with trajectories of the user's own agent, also for the voters of a plan."""
@@ -230,9 +225,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return plan
 
     async def _draw_one(self, call: Call) -> HostRollout:
-        # Before 0.10.0 the host's executor takes no images.
-        asked = {name: value for name, value in vars(call).items() if name != "images" or value is not None}
-        rollout: HostRollout = await super().execute(**asked)
+        rollout: HostRollout = await super().execute(**vars(call))
         return rollout
 
 
@@ -301,17 +294,12 @@ def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
 
 
 def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, drawn: Drawn) -> list[dict[str, float]]:
-    """The numbers that each trained rollout carries: those of the user's agent, its own, and the group's.
+    """The numbers that each trained rollout carries: those of the user's agent, and its own.
 
-    The hooked trainer reads the group's numbers from the first rollout, so the others do not carry them: the host makes
-    a tensor of every number. Without the hook every rollout carries them, because the host needs the same names in all
-    rollouts.
+    Without the hook, which reads the group's numbers from its ScoredGroup, every rollout carries those, too.
     """
     place = {} if row.visit is None else {PLACE: row.visit.place}
+    group = {} if is_active() else vote_columns(request, score)
     scored = columns(request, score)
     logs = drawn.logs or [{}] * len(scored)
-    rows = [{**own, **one, **place} for own, one in zip(logs, scored, strict=True)]
-    group = vote_columns(request, score)
-    if not is_active():
-        return [{**each, **group} for each in rows]
-    return [{**rows[0], **group, GENERATED: drawn.tokens}, *rows[1:]]
+    return [{**own, **one, **place, **group} for own, one in zip(logs, scored, strict=True)]

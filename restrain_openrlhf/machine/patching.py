@@ -8,9 +8,8 @@ import dis
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Protocol
 
 import wrapt
@@ -136,14 +135,10 @@ class _OurFunction(HostMethod):
 
     def is_on(self) -> bool:
         """Whether a call of the method reaches our function."""
-        return self._layer() is not None
+        return any(map(self._is_ours, self._layers()))
 
     def _is_ours(self, layer: Any) -> bool:
         return layer is load(self.ours)
-
-    def _layer(self) -> Any:
-        """Our function among the layers of a call of the method; None if it is not there."""
-        return next(filter(self._is_ours, self._layers()), None)
 
     def _layers(self) -> list[Any]:
         """What a call runs through, outermost first: every wrapper, then the function that they wrap."""
@@ -153,20 +148,6 @@ class _OurFunction(HostMethod):
             found.append(found[-1].__wrapped__)
         return found
 
-    def _exchange(self, layer: Any, other: Any) -> None:
-        """Put `other` in a layer's place. Raises HostError if a wrapper that is not wrapt's holds the layer."""
-        owner, name = self.locate()
-        outer = next((above for above, below in pairwise(self._layers()) if below is layer), None)
-        if outer is None:
-            setattr(owner, name, other)
-        elif isinstance(outer, wrapt.FunctionWrapper):
-            outer.__wrapped__ = other
-        else:
-            raise HostError(
-                f"{self.module}.{self.qualname} was decorated by {outer!r} after the hook was installed, so that the "
-                "hook cannot be removed. Decorate it before that, or with wrapt."
-            )
-
 
 class Wrapping(_OurFunction):
     """Our function wraps the method, beside any other wrappers."""
@@ -175,11 +156,6 @@ class Wrapping(_OurFunction):
         """Wrap the method, outside other wrappers, unless our function wraps it already."""
         if not self.is_on():
             wrapt.wrap_function_wrapper(*self.locate(), load(self.ours))
-
-    def remove(self) -> None:
-        """Take our function out, and leave other wrappers in place. Raises HostError if that is impossible."""
-        if layer := self._layer():
-            self._exchange(layer, layer.__wrapped__)
 
     def _is_ours(self, layer: Any) -> bool:
         # wrapt's type is not checked, because torch wraps a bound method, for which wrapt has another type.
@@ -202,15 +178,20 @@ class Replacement(_OurFunction):
             setattr(owner, ORIGINAL + name, vars(owner)[name])
             setattr(owner, name, load(self.ours))
 
-    def remove(self) -> None:
-        """Put the host's method back, inside any wrappers of ours. Raises HostError if that is impossible."""
-        if layer := self._layer():
-            owner, name = self.locate()
-            self._exchange(layer, vars(owner)[ORIGINAL + name])
-            delattr(owner, ORIGINAL + name)
-
 
 Patch = Wrapping | Replacement
+# Keys: the part of the record, the module, and the name in the module; the value is what is recorded.
+Record = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def patches_in(record: Record, package: str) -> tuple[Patch, ...]:
+    """The patches in a record's parts `wrapped` and `replaced`, whose functions `ours` are named within `package`."""
+    return tuple(
+        kind(module, name, row["takes"], f"{package}.{row['ours']}")
+        for part, kind in (("wrapped", Wrapping), ("replaced", Replacement))
+        for module, rows in record[part].items()
+        for name, row in rows.items()
+    )
 
 
 def original_of(actor: Any, method: str) -> Callable[..., Any]:
@@ -247,13 +228,6 @@ def expect(expectations: Sequence[Expectation]) -> None:
 
 def is_expected(expectation: Expectation) -> bool:
     return expectation in _expected
-
-
-def expect_no_more(expectations: Sequence[Expectation]) -> None:
-    """Forget these expectations and undo the patches among them, leaving other wrappers in place."""
-    _expected[:] = [each for each in _expected if each not in expectations]
-    for patch in _imported(expectations):
-        patch.remove()
 
 
 def lost(patches: Sequence[Patch]) -> list[str]:

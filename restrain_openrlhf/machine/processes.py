@@ -128,6 +128,7 @@ def start_module(
     log: Path,
     environment: Mapping[str, str] | None = None,
     start_new_session: bool = False,
+    pass_fds: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
     """Start `python -m MODULE WORDS…` with `environment` added to ours. Its output is appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -138,6 +139,7 @@ def start_module(
             stderr=subprocess.STDOUT,
             env=python_environment(environment),
             start_new_session=start_new_session,
+            pass_fds=pass_fds,
         )
 
 
@@ -187,8 +189,8 @@ def run_together(
 
 
 def stopped(what: str, log: Path) -> RunError:
-    """The error for a process that ended too early, with its log's last lines."""
-    return RunError(f"{what}.\n{tail(log)}\nLog: {log}")
+    """The error for a process that ended too early, with the reason from its log."""
+    return RunError(f"{what}.\n{error_tail(log)}\nLog: {log}")
 
 
 def printed_in(log: Path, since: int = 0) -> list[str]:
@@ -196,11 +198,6 @@ def printed_in(log: Path, since: int = 0) -> list[str]:
     with log.open("rb") as file:
         file.seek(since)
         return file.read().decode(errors="replace").splitlines()
-
-
-def tail(log: Path) -> str:
-    """The last lines of a log. On a full disk the log may lack the reason, so a line about the disk comes first."""
-    return _full_disk(log) + "\n".join(printed_in(log)[-LAST_LINES:])
 
 
 def _full_disk(log: Path) -> str:
@@ -216,7 +213,10 @@ def _full_disk(log: Path) -> str:
 
 
 def error_tail(log: Path, since: int = 0) -> str:
-    """Why a host process ended: an error of ours in its log, or else its exception, or else its last lines."""
+    """Why a process ended: an error of ours in its log from byte `since` on, or else its exception, or its last lines.
+
+    On a full disk the log may lack the reason, so a line about the disk comes first.
+    """
     printed = printed_in(log, since)
     ours = [line for line in printed if "restrain_openrlhf.errors." in line or line.startswith("error: ")]
     return "\n".join(ours[-1:]) or _full_disk(log) + "\n".join(_exception(printed) or printed[-LAST_LINES:])

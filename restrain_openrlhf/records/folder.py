@@ -186,7 +186,7 @@ class RunFolder:
     # The trained model as a Hugging Face folder; a run that was stopped before its end has none.
     model = _PathInFolder("model")
     # With the key `weight_digests`, a JSON file for each vLLM engine about its last weight sync: for each worker of the
-    # engine, an object with the SHA-256 of every weight (hook/rollout/held_weights.py).
+    # engine, an object with the SHA-256 of every weight (hook/rollout/samples.py).
     weight_digests = _PathInFolder("weight_digests")
     # The host's checkpoints; with `ckpt.save_hf`, also models as Hugging Face folders.
     checkpoints = _PathInFolder("checkpoints")

@@ -13,7 +13,7 @@ from restrain_openrlhf.errors import RunError
 
 HELD_OUT_FILE = "evaluations.jsonl"
 PASS_AT_1 = "_pass1"
-# Means over all response tokens that a step trained on; hook/policy/token_means.py makes them, and
+# Means over all response tokens that a step trained on; hook/policy/actor.py makes them, and
 # docs/operations/running.md says what each is.
 KL = "restrain/kl"
 ENTROPY = "restrain/policy_entropy"
@@ -114,7 +114,7 @@ def _mean_pass(row: dict[str, float]) -> float:
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a row. Numbers that are not finite were written as null (hook/logging/step_records.py)."""
+    """The values of a row. Numbers that are not finite were written as null (hook/run_log.py)."""
     return {name: math.nan if value is None else value for name, value in row.items()}
 
 

@@ -10,7 +10,7 @@ from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, WORDS
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.sources import DAPO14K
-from restrain_openrlhf.hook.logging.trainer import append_step
+from restrain_openrlhf.hook.run_log import append_step
 from restrain_openrlhf.records.folder import RunFolder
 from tests.commands.view.runs import boxed, scored_group, write_run
 from tests.conftest import ROOT

@@ -15,7 +15,6 @@ PARTS: dict[str, frozenset[str]] = {
         {
             "e2e/test_own_answers.py",
             "e2e/test_wrapped_agent.py",
-            "hook/test_vllm_shards.py",
         }
     ),
     "4": frozenset({"e2e/test_evaluation.py", "e2e/test_lora.py"}),

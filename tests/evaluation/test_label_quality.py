@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.evaluation.labels import Counts, PromptGold, label_quality
-from restrain_openrlhf.hook.logging.keeping import kept_group
+from restrain_openrlhf.hook.run_log import kept_group
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
 from restrain_openrlhf.scoring import GroupScorer

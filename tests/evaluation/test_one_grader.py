@@ -74,7 +74,7 @@ def study(response: str, gold: str, tmp_path: Path) -> float:
     from openrlhf.trainer.ppo_utils.experience import Experience
 
     from restrain_openrlhf.config.yaml_file import HookConfig
-    from restrain_openrlhf.hook.logging.trainer import keep_evaluation
+    from restrain_openrlhf.hook.run_log import keep_evaluation
     from restrain_openrlhf.records.metrics import read_held_out
 
     reward = in_training(response, gold, tmp_path)

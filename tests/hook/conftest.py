@@ -20,6 +20,7 @@ def hooked(monkeypatch):
     from restrain_openrlhf.hook.install.environment import to_environment
     from restrain_openrlhf.method import parse_settings
     from tests.hook.in_process import ray_at_once
+    from tests.patches import take_off
 
     def hooked(method, **settings):
         made = HookConfig(method=parse_settings(method), **settings)
@@ -29,7 +30,7 @@ def hooked(monkeypatch):
 
     ray_at_once(monkeypatch)
     yield hooked
-    instrument.uninstall()
+    take_off(instrument.CONTRACT)
 
 
 @pytest.fixture

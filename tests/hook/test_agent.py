@@ -24,7 +24,7 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor, texts_of  # noqa: E402
 from restrain_openrlhf.hook.rollout import samples  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS, VOTERS  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS  # noqa: E402
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
 from restrain_openrlhf.machine.patching import ORIGINAL  # noqa: E402
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
@@ -115,12 +115,6 @@ def test_a_tree_forks_at_the_token_the_policy_is_unsure_of(draw):
     assert responses_of(drawn) == ["#2!", "#3!", "#4!"]
     assert actor.requests == [("1+1=", 8, 2), ("1+1=#", 7, 2), ("1+1=#", 7, 2)]
     assert [row["action_ranges"] for row in drawn] == [[(4, 8)]] * 3
-
-
-def test_a_branch_may_end_right_after_its_fork(draw):
-    """The host asks for one token at least, of a whole response; a branch has its fork's already."""
-    actor, _ = draw(Actor, "234", 3, **TREES)
-    assert actor.least == [1, 0, 0]
 
 
 @pytest.mark.parametrize("method", [{"name": "ttrl"}, TREES], ids=["plain", "trees"])
@@ -251,16 +245,6 @@ def test_without_our_entry_point_the_reward_is_the_net_advantage(agent_alone):
 
 
 @pytest.mark.parametrize(
-    "method", ["{name: ttrl, votes: 5, train_on: 2}", "{name: ettrl, trees: 1, forks: 1, branches: 1}"]
-)
-def test_without_our_entry_point_plans_are_drawn_too(agent_alone, method):
-    agent_alone(f"method: {method}")
-    kind, digits = (Scripted, boxed("2", "3", "3", "3", "3")) if "ttrl, votes" in method else (Actor, "23")
-    drawn = drawn_by(kind(digits), "", 2)
-    assert drawn[0]["extra_logs"][VOTERS] == (5.0 if kind is Scripted else 2.0)
-
-
-@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("method: {name: grpo_gold}", "learns from gold answers, which the agent cannot do without the hook"),
@@ -292,3 +276,18 @@ def test_openrlhf_loads_the_agent_by_its_path(agent_alone):
     agent_alone("method: {name: ttrl}")
     loaded = vllm_engine._load_agent_executor(str(agent_path()))
     assert type(loaded).__name__ == "AgentExecutor"
+
+
+@pytest.mark.parametrize(("temperature", "n"), [(0.6, 16), (1.0, 4), (0.6, 4)])
+def test_without_our_entry_point_an_evaluation_is_refused_whatever_its_label(agent_alone, temperature, n):
+    """Its rows would vote, and the host would call their advantages accuracy."""
+    agent_alone("method: {name: restrain, prompt_weight: online}")
+    training = boxed(*"2" * 9, *"3" * 7)
+    actor = Scripted([*training, *boxed(*"3" * n), *training])
+    first = [row["reward"] for row in drawn_by(actor, "3", 16)]
+    said = (
+        rf"temperature {temperature:g}, {n} rollouts of a prompt; training draws with temperature 1, 16 .*restrain eval"
+    )
+    with pytest.raises(ConfigError, match=said):
+        drawn_by(actor, "3", n, SamplingParams(max_tokens=NEW_TOKENS, temperature=temperature))
+    assert [row["reward"] for row in drawn_by(Scripted(training), "", 16)] == first, "no label changes a reward"

@@ -2,14 +2,12 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from restrain_openrlhf.config.this_machine import refuse_unsupported, why_unsupported
 from restrain_openrlhf.errors import ConfigError, HostError
-from restrain_openrlhf.machine import cuda, cuda_toolkit, flash_attention
+from restrain_openrlhf.machine import cuda, flash_attention
 from restrain_openrlhf.machine.flash_attention import BY_TORCH
 from tests.conftest import ROOT
 
@@ -31,8 +29,8 @@ def machine(tmp_path, monkeypatch):
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(cuda_toolkit, "DEFAULT_HOME", tmp_path / "default")
-    monkeypatch.setattr(cuda_toolkit, "cuda_of_torch", lambda: "13.0")
+    monkeypatch.setattr(cuda, "DEFAULT_HOME", tmp_path / "default")
+    monkeypatch.setattr(cuda, "cuda_of_torch", lambda: "13.0")
 
     def nvcc(version, home=tmp_path, says="Cuda compilation tools, release {}, V{}.88"):
         program = home / "bin" / "nvcc"
@@ -116,26 +114,15 @@ def test_torchs_own_kernel_is_refused_where_torch_is_older_than_its_shared_key_h
     refuse_unsupported(cuda.cuda(), FLAGS)
 
 
-def test_another_attention_that_a_user_names_is_left_to_the_host(machine, extension):
-    extension(False)
-    refuse_unsupported(cuda.cuda(), {**FLAGS, "ds.attn_implementation": "eager"})
-
-
-def test_an_nvcc_of_torchs_version_compiles(machine):
-    machine("13.0")
-    assert cuda_toolkit.why_not_compiled() is None
-    cuda_toolkit.main()
-
-
 def test_cuda_home_goes_before_the_path_and_the_path_before_the_default(machine, tmp_path, monkeypatch):
     default = machine("13.1", tmp_path / "default")
-    assert cuda_toolkit.find_nvcc() == cuda_toolkit.Nvcc(default, "13.1")
+    assert cuda.find_nvcc() == cuda.Nvcc(default, "13.1")
     on_path = machine("13.0")
-    assert cuda_toolkit.find_nvcc() == cuda_toolkit.Nvcc(on_path, "13.0")
+    assert cuda.find_nvcc() == cuda.Nvcc(on_path, "13.0")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "own"))
-    assert cuda_toolkit.find_nvcc() is None
+    assert cuda.find_nvcc() is None
     own = machine("12.9", tmp_path / "own")
-    assert cuda_toolkit.find_nvcc() == cuda_toolkit.Nvcc(own, "12.9")
+    assert cuda.find_nvcc() == cuda.Nvcc(own, "12.9")
 
 
 @pytest.mark.parametrize(
@@ -146,77 +133,27 @@ def test_no_nvcc_or_another_is_said_before_anything_is_built(version, said, mach
     if version:
         machine(version)
     with pytest.raises(SystemExit, match=rf"CUDA code cannot be compiled: .*{said}.* Install the CUDA toolkit 13\.0"):
-        cuda_toolkit.main()
+        cuda.main()
 
 
 def test_an_nvcc_that_says_nothing_is_not_used(machine):
     machine("13.0", says="hello")
     with pytest.raises(HostError, match="names no release"):
-        cuda_toolkit.find_nvcc()
-    assert "names no release" in cuda_toolkit.why_not_compiled()
-
-
-def test_a_torch_without_cuda_is_said(machine, monkeypatch):
-    machine("13.0")
-    monkeypatch.setattr(cuda_toolkit, "cuda_of_torch", lambda: None)
-    with pytest.raises(SystemExit, match="make install STACK=gpu"):
-        cuda_toolkit.main()
+        cuda.find_nvcc()
+    assert "names no release" in cuda.why_not_compiled()
 
 
 def test_torchs_cuda_version_is_read_without_importing_torch():
     torch = pytest.importorskip("torch", reason="needs the training stack: make install")
-    code = "import sys; from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch;"
+    code = "import sys; from restrain_openrlhf.machine.cuda import cuda_of_torch;"
     code += "print(cuda_of_torch(), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == [str(torch.version.cuda), "False"]
 
 
-def test_torch_and_we_find_the_same_toolkit():
-    extension = pytest.importorskip("torch.utils.cpp_extension", reason="needs the training stack: make install")
-    home, nvcc = extension._find_cuda_home(), cuda_toolkit.find_nvcc()
-    assert (nvcc.path if nvcc else None) == (Path(home) / "bin" / "nvcc" if home else None)
-
-
 def test_the_sampler_that_a_user_sets_stays(machine, monkeypatch):
     monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", "1")
     assert cuda.environment() == {"VLLM_USE_FLASHINFER_SAMPLER": "1"}
-
-
-@pytest.fixture
-def backend_of(machine, monkeypatch, tmp_path):
-    """The attention that an engine is asked for, where a GPU has this compute capability."""
-    engine = pytest.importorskip("vllm.engine.arg_utils", reason="needs the training stack: make install")
-
-    def asked(capability, config="{}", **given):
-        monkeypatch.setattr(cuda, "capability", lambda: capability)
-        (tmp_path / "config.json").write_text(config)
-        arguments = engine.EngineArgs(model=str(tmp_path), **given)
-        cuda.attention_without_nvcc(lambda: None, arguments, (), {})
-        return getattr(arguments.attention_backend, "name", arguments.attention_backend)
-
-    return asked
-
-
-def test_blackwell_is_asked_for_flash_attention_where_flashinfer_cannot_be_compiled(backend_of, machine):
-    assert backend_of(10) == "FLASH_ATTN"
-    assert backend_of(9) is None
-    assert backend_of(10, '{"kv_lora_rank": 512}') is None
-    assert backend_of(10, attention_backend="TRITON_ATTN") == "TRITON_ATTN"
-    machine("13.0")
-    assert backend_of(10) is None
-
-
-def test_vllm_prefers_flashinfer_on_blackwell_for_the_presets_heads_and_not_for_the_demos():
-    """What the fix is for; when this fails, the fix can go."""
-    pytest.importorskip("vllm", reason="needs the training stack: make install")
-    # Read and not imported: the CPU's build has no such platform.
-    platforms, flashinfer = (
-        Path(find_spec(name).origin).read_text(encoding="utf-8")
-        for name in ("vllm.platforms.cuda", "vllm.v1.attention.backends.flashinfer")
-    )
-    preferred = platforms.partition("if device_capability.major == 10 and not use_non_causal:")[2].split()
-    assert preferred[:3] == ["return", "[", "AttentionBackendEnum.FLASHINFER,"]
-    assert "return [64, 128, 256, 512]" in flashinfer
 
 
 def test_an_attention_on_the_command_line_stays(machine, extension):
@@ -249,3 +186,20 @@ def test_the_stand_in_goes_where_flash_attention_is_not_built_and_nowhere_else(b
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert said in done.stdout
     assert bool(done.stdout) == bool(said)
+
+
+ADAM = {"type": "AdamW", "params": {"lr": 1e-6, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.0}}
+TORCHS = {"type": "AdamW", "params": {**ADAM["params"], "torch_adam": True, "fused": True}}
+MUON = {"type": "Muon", "params": {"lr": 1e-3}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason", "given"),
+    [(ADAM, None, ADAM), (ADAM, "no nvcc", TORCHS), (MUON, "no nvcc", MUON), (None, "no nvcc", None)],
+)
+def test_torchs_adam_stands_in_for_deepspeeds_where_that_cannot_be_compiled(wanted, reason, given, monkeypatch):
+    monkeypatch.setattr(cuda, "why_not_compiled", lambda: reason)
+    host = {"bf16": {"enabled": True}, **({"optimizer": wanted} if wanted else {})}
+    config = cuda.torch_adam_without_nvcc(lambda **_: host, None, (), {"optim_dict": wanted})
+    assert (config["bf16"], config.get("optimizer")) == ({"enabled": True}, given)
+    assert "fused" not in ADAM["params"]

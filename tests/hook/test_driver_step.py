@@ -12,9 +12,8 @@ pytestmark = pytest.mark.host
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
 
 from restrain_openrlhf.hook.agent import as_arrays  # noqa: E402
-from restrain_openrlhf.hook.rollout.sent_tokenizer import SentTokenizer, tokenizer_here  # noqa: E402
+from restrain_openrlhf.hook.rollout.samples import SentTokenizer, tokenizer_here  # noqa: E402
 from tests.hook.in_process import Letters, Stored, host_arguments, maker_of  # noqa: E402
-from tests.processes import printed  # noqa: E402
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
@@ -70,15 +69,3 @@ def test_rollouts_of_a_process_share_one_tokenizer_that_is_loaded_once():
         return await asyncio.gather(*(tokenizer_here(sent) for _ in range(4)))
 
     assert len(set(map(id, asyncio.run(ask())))) == len(loaded) == 1
-
-
-def test_any_other_object_is_the_tokenizer_itself():
-    """The agent without our trainer is sent the host's."""
-    letters = Letters()
-    assert asyncio.run(tokenizer_here(letters)) is letters
-
-
-@pytest.mark.e2e
-def test_the_tokenizer_that_arrives_in_another_process_is_the_one_that_was_sent():
-    """Through Ray: template, special tokens, padding and what was set by hand, and one object for all prompts."""
-    printed(("-m", "tests.hook.sent_tokenizer_case"))

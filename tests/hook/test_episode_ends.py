@@ -16,6 +16,11 @@ from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingAct
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
 from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy  # noqa: E402
 
+from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
+from restrain_openrlhf.config.yaml_file import RunConfig  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import steps_to_plan  # noqa: E402
+from restrain_openrlhf.hook.launch.train import total_steps  # noqa: E402
+from restrain_openrlhf.method import parse_settings  # noqa: E402
 from tests.hook.in_process import Models, host_arguments  # noqa: E402
 
 HOST = PPOTrainer.__ray_metadata__.modified_class
@@ -146,3 +151,28 @@ def test_rollouts_that_wait_for_a_later_step_are_lost_with_their_prompts(hooked,
     found = resumed_visits(Asynchronous, 16, tmp_path, **{"rollout.vllm_generate_batch_size": 8})
     _, _, visits = next(found)
     assert sorted(visits.values()) == [EPISODES - 1] * 4 + [EPISODES] * 12
+
+
+@pytest.mark.parametrize(("steps", "taken"), [(1, 1), (3, 3), (6, 6), (9, 6), (None, 6)])
+def test_a_run_takes_so_many_steps_or_as_many_as_its_episodes_give(steps, taken, hooked, tmp_path):
+    """Also from a checkpoint; two batches of four prompts are an episode."""
+    hooked({"name": "ttrl"}, steps=steps)
+    whole = Trainer(8, 4, tmp_path)
+    whole.fit()
+    assert [step for step, *_ in whole.checkpoints] == [*range(1, taken + 1)]
+    resumed = Trainer(8, 4, tmp_path, pickle.loads(whole.checkpoints[0][1]))
+    resumed.fit()
+    assert [step for step, *_ in resumed.checkpoints] == [*range(2, taken + 1)]
+    flags = {"rollout.batch_size": 4, "train.num_episodes": EPISODES}
+    config = RunConfig(run_dir=tmp_path, method=parse_settings({"name": "ttrl"}), steps=steps, openrlhf=flags)
+    assert total_steps(HostRun.of(config), prompts=6) == taken, "the progress bar's end"
+
+
+@pytest.mark.parametrize(("steps", "planned"), [(1, 4), (3, 12), (9, 24), (None, 24)])
+def test_the_learning_rate_is_planned_for_the_steps_that_are_taken(steps, planned, hooked):
+    """Of a step's 8 x 4 rollouts, batches of 16 in two epochs are four optimizer steps."""
+    hooked({"name": "ttrl"}, steps=steps)
+    batches = {"rollout.n_samples_per_prompt": 4, "train.batch_size": 16, "train.max_epochs": 2}
+    strategy = SimpleNamespace(args=host_arguments(8, 4, **batches))
+    assert steps_to_plan(strategy, [6 * 4, "engines"]) == [planned, "engines"]
+    assert steps_to_plan(strategy, []) == [], "the reference policy learns nothing"

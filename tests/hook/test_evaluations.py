@@ -10,7 +10,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
-from restrain_openrlhf.hook.logging.trainer import evaluate_left_out, log_by_us  # noqa: E402
+from restrain_openrlhf.hook.run_log import evaluate_left_out, log_by_us  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 
 

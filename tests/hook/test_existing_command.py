@@ -9,16 +9,15 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.config.blocks import EngineLimits  # noqa: E402
 from restrain_openrlhf.config.host_flags import agent_path, parse  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
-from restrain_openrlhf.hook.install.worker import SETUP_HOOK  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import SETUP_HOOK  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import CHECKED, RunInputs  # noqa: E402
-from restrain_openrlhf.machine.device import Device  # noqa: E402
+from tests.patches import take_off  # noqa: E402
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def command(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train_ppo_ray"])
     before = dict(os.environ)
     yield ["--restrain.config", str(tmp_path / "method.yaml"), *words]
-    instrument.uninstall()
+    take_off(instrument.CONTRACT)
     os.environ.clear()
     os.environ.update(before)
 
@@ -66,23 +65,6 @@ def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(c
     assert runtime["worker_process_setup_hook"] == SETUP_HOOK
     settings = HookConfig.model_validate_json(runtime["env_vars"][VARIABLE])
     assert (settings.method.name, settings.metrics) == ("ttrl", tmp_path / "metrics.jsonl")
-
-
-SDPA = {"ds.attn_implementation": "sdpa"}
-
-
-@pytest.mark.parametrize(
-    ("device", "expected"),
-    [
-        (Device("cuda", host_flags=SDPA), EngineLimits(max_num_seqs=512, max_num_batched_tokens=8192)),
-        (Device("cpu", host_flags=SDPA, has_gpus=False), EngineLimits()),
-    ],
-)
-def test_engines_get_the_runs_limits_on_gpus_and_vllms_own_without(command, started, monkeypatch, device, expected):
-    monkeypatch.setattr(train_ppo_ray, "detect", lambda: device)
-    train_ppo_ray.main(command)
-    settings = HookConfig.model_validate_json(started[0]["runtime_env"]["env_vars"][VARIABLE])
-    assert settings.engine == expected
 
 
 def test_the_agent_may_be_named_and_a_reward_of_the_commands_own_is_refused(command, started, capsys):
@@ -146,8 +128,3 @@ def test_a_run_counts_its_prompts_as_it_is_checked_and_is_not_checked_again_by_t
     assert counted == [2]
     first, second = (each for each in started if isinstance(each, list))
     assert first == second, "the host would not know the word"
-
-
-def test_the_flag_with_the_method_is_needed(command):
-    with pytest.raises(SystemExit):
-        train_ppo_ray.main(command[2:])

@@ -2,89 +2,34 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from restrain_openrlhf.machine import cuda_toolkit
-from restrain_openrlhf.machine.cuda_toolkit import ProcessLock, first_build
+from restrain_openrlhf.machine import cuda
+from restrain_openrlhf.machine.cuda import ProcessLock, first_build
 
-TAKE = "\n".join(
-    [
-        "import sys, time",
-        "from restrain_openrlhf.machine.cuda_toolkit import ProcessLock",
-        "print(ProcessLock(sys.argv[1]).try_acquire(), flush=True)",
-        "time.sleep(600)",
-    ]
-)
-# Torch's own way through a build and a load, with a build that takes as long as it is told and leaves a file.
-BUILD = """
+# Keeps the lock until it is killed.
+TAKE = """
 import sys, time
-from pathlib import Path
-from torch.utils import cpp_extension
-from restrain_openrlhf.machine.devices import detect
-detect().install()
-folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
-def build(**_):
-    print("builds", flush=True)
-    time.sleep(seconds)
-    (folder / "x.so").touch()
-cpp_extension._write_ninja_file_and_build_library = build
-cpp_extension._import_module_from_library = lambda *_: print("loads", (folder / "x.so").exists(), flush=True)
-print("asks", flush=True)
-cpp_extension.load("x", [], build_directory=str(folder))
+from restrain_openrlhf.machine.cuda import ProcessLock
+print(ProcessLock(sys.argv[1]).try_acquire(), flush=True)
+time.sleep(600)
 """
 
 
-@pytest.fixture
-def started():
-    """Starts a program in a process of its own, which is killed after the test."""
-    processes = []
-
-    def start(program, *words):
-        command = [sys.executable, "-c", program, *map(str, words)]
-        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def test_a_second_process_gets_the_lock_when_the_first_ends(started, tmp_path):
-    """Also where the first was killed."""
-    first = started(TAKE, tmp_path / "lock")
-    assert first.stdout.readline() == "True\n"
-    second = started(TAKE, tmp_path / "lock")
-    with pytest.raises(subprocess.TimeoutExpired):
-        second.wait(1)
-    first.kill()
-    assert second.stdout.readline() == "True\n"
-
-
-def test_what_a_killed_process_left_of_torchs_own_lock_holds_nobody_up(tmp_path):
-    (tmp_path / "lock").touch()
-    assert ProcessLock(str(tmp_path / "lock")).try_acquire()
-
-
-def test_a_lock_that_was_given_back_can_be_taken_again(tmp_path):
-    first = ProcessLock(str(tmp_path / "lock"))
-    assert first.try_acquire()
-    first.release()
-    assert ProcessLock(str(tmp_path / "lock")).try_acquire()
-
-
-def test_who_waited_for_a_build_that_was_killed_builds_itself(started, tmp_path):
-    """Torch would load what is not there."""
-    pytest.importorskip("torch", reason="needs the training stack: make install")
-    first = started(BUILD, tmp_path, 600)
-    assert [first.stdout.readline(), first.stdout.readline()] == ["asks\n", "builds\n"]
-    second = started(BUILD, tmp_path, 0)
-    assert second.stdout.readline() == "asks\n"
-    with pytest.raises(subprocess.TimeoutExpired):
-        second.wait(1)
-    first.kill()
-    assert second.communicate()[0] == "builds\nloads True\n"
+def test_the_lock_ends_with_its_process(tmp_path):
+    """Whoever waits for a build that is killed builds itself; what torch's own lock has left holds nobody up."""
+    path = tmp_path / "lock"
+    path.touch()
+    command = [sys.executable, "-c", TAKE, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first, ThreadPoolExecutor(1) as pool:
+        assert first.stdout.readline() == "True\n"
+        waiting = pool.submit(ProcessLock(str(path)).try_acquire)
+        with pytest.raises(TimeoutError):
+            waiting.result(1)
+        first.kill()
+        assert waiting.result(30)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +46,7 @@ def test_who_waited_for_a_build_that_was_killed_builds_itself(started, tmp_path)
 def test_a_training_says_that_it_compiles_where_it_will(tmp_path, monkeypatch, has_gpus, no_compiler, built, waits):
     """A build that was killed leaves an empty file; on GPUs without nvcc torch's own Adam is used."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr(cuda_toolkit, "why_not_compiled", lambda: no_compiler)
+    monkeypatch.setattr(cuda, "why_not_compiled", lambda: no_compiler)
     if built is not None:
         (tmp_path / "fused_adam").mkdir()
         (tmp_path / "fused_adam" / "fused_adam.so").write_bytes(built)

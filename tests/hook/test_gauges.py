@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray", reason="needs ray: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.logging.step_records import finite, gauge_name, not_finite, publish  # noqa: E402
+from restrain_openrlhf.hook.run_log import finite, not_finite, publish  # noqa: E402
 from tests.hook.test_trainer_metrics import votes  # noqa: E402
 
 
@@ -28,15 +28,3 @@ def test_how_many_are_not_finite_is_a_number_that_alarms_can_be_set_on():
     }
     assert finite(not_finite({"kl": 0.5})) == {"restrain/not_finite_numbers": 0.0}
     assert publish("a-run", 7, not_finite({"kl": nan}))["restrain_not_finite_numbers"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("restrain/top_answer_share", "restrain_top_answer_share"),
-        ("rollout/response_length_mean", "restrain_host_rollout_response_length_mean"),
-        ("entropy_loss", "restrain_host_entropy_loss"),
-    ],
-)
-def test_names_are_prometheus_own(name, expected):
-    assert gauge_name(name) == expected

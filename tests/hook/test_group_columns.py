@@ -10,14 +10,12 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.answers import MATHEMATICS, parse_kind  # noqa: E402
 from restrain_openrlhf.errors import GroupError, HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
-    GENERATED,
     TRAINED_ON,
     ScoredGroup,
     columns,
     labels,
     take_scored,
     take_votes,
-    vote_columns,
 )
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
@@ -32,8 +30,7 @@ def rollouts(prompt, *answers, kind=MATHEMATICS):
     request = GroupRequest(prompt=prompt, responses=texts)
     reply = score_whole_group(scorer, request)
     rows = [{**row, "restrain/place": 7} for row in columns(request, reply)]
-    rows[0] |= {**vote_columns(request, reply), GENERATED: 50}
-    carried = labels(ScoredGroup(request, reply), len(rows), carry=True)
+    carried = labels(ScoredGroup(request, reply, 50), len(rows), carry=True)
     return [
         SimpleNamespace(
             prompts=[prompt], labels=[label], info={name: torch.tensor([value]) for name, value in row.items()}
@@ -97,16 +94,8 @@ def test_a_rollout_without_its_columns_stops_the_run(place, name):
         take_votes(samples, 2)
 
 
-def test_a_group_without_its_majority_stops_the_run():
+def test_a_group_without_its_vote_stops_the_run():
     samples = rollouts("a", "1", "2")
     samples[0].labels = [""]
-    with pytest.raises(HookNotActiveError, match="2 of a prompt's 2 rollouts carry no advantages"):
-        take_votes(samples, 2)
-
-
-@pytest.mark.parametrize("name", [GENERATED, "restrain/voters", "restrain/truncated"])
-def test_a_group_without_its_vote_stops_the_run(name):
-    samples = rollouts("a", "1", "2")
-    del samples[0].info[name]
     with pytest.raises(HookNotActiveError, match="2 of a prompt's 2 rollouts carry no advantages"):
         take_votes(samples, 2)

@@ -14,10 +14,9 @@ pytestmark = pytest.mark.host
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
 from vllm import SamplingParams  # noqa: E402
 
-from restrain_openrlhf.errors import GroupError, HostError, ScoreServiceError  # noqa: E402
+from restrain_openrlhf.errors import GroupError, ScoreServiceError  # noqa: E402
 from restrain_openrlhf.hook import agent  # noqa: E402
-from restrain_openrlhf.hook.install import instrument  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering  # noqa: E402
+from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering  # noqa: E402
 from tests.hook.in_process import Letters  # noqa: E402
 
 PROMPT = "1+1="
@@ -85,15 +84,6 @@ def test_many_groups_of_one_prompt_at_once_are_each_closed_once_and_none_is_mixe
         assert sum(row["reward"] for row in group) == pytest.approx(0, abs=1e-9)
 
 
-def test_the_same_parameters_may_be_used_again_after_a_group(scored):
-    async def twice():
-        actor, parameters = Actor(), SamplingParams(max_tokens=16)
-        return [await actor.draw(4, parameters=parameters) for _ in range(2)]
-
-    asyncio.run(twice())
-    assert scored == [4, 4]
-
-
 def test_two_prompts_with_the_same_parameters_at_once_are_refused():
     async def both():
         actor, parameters = Actor(), SamplingParams(max_tokens=16)
@@ -114,14 +104,6 @@ async def members(n, draw, cancelled=None):
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_every_member_gets_the_rollout_of_its_place():
-    async def draw(n):
-        await asyncio.sleep(0)
-        return list(range(n))
-
-    assert asyncio.run(members(5, draw)) == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("error", [RuntimeError("x"), ScoreServiceError("away")])
 def test_what_drawing_or_scoring_raises_reaches_every_member(error):
     async def draw(n):
@@ -140,21 +122,6 @@ def test_a_member_that_is_cancelled_ends_the_others_with_the_reason(cancelled):
     assert isinstance(outcomes.pop(cancelled), asyncio.CancelledError)
     assert [type(outcome) for outcome in outcomes] == [GroupError] * 2
     assert "Another rollout of the prompt '1+1=' was cancelled" in str(outcomes[0])
-
-
-def test_a_member_that_is_cancelled_before_the_group_is_drawn_ends_the_others_too():
-    async def draw(n):
-        await asyncio.sleep(60)
-
-    async def run():
-        gathering, shared = GroupGathering(), object()
-        tasks = [asyncio.create_task(gathering.member(shared, PROMPT, draw)) for _ in range(3)]
-        await asyncio.sleep(0)
-        tasks[1].cancel()
-        async with asyncio.timeout(60):
-            return await asyncio.gather(*tasks, return_exceptions=True)
-
-    assert [type(outcome) for outcome in asyncio.run(run())] == [GroupError, asyncio.CancelledError, GroupError]
 
 
 def test_an_engine_that_fails_in_the_middle_of_a_group_fails_the_group_and_no_other(scored):
@@ -185,23 +152,3 @@ def test_generation_that_is_cancelled_ends_the_engines_requests():
 def test_one_rollout_is_no_group():
     with pytest.raises(GroupError, match="drew a single rollout for the prompt '1\\+1=', but a vote needs a group"):
         asyncio.run(Actor().draw(1))
-
-
-class OneAfterTheOther:
-    async def generate_responses(self, sampling_params, num_samples, **rest):
-        return [await self.executor.execute(sampling_params=sampling_params) for _ in range(num_samples)]
-
-
-class ParametersOfTheirOwn:
-    async def generate_responses(self, sampling_params, num_samples, **rest):
-        return await asyncio.gather(*[self.executor.execute(sampling_params=object()) for _ in range(num_samples)])
-
-
-@pytest.mark.parametrize(
-    ("host", "found"),
-    [(OneAfterTheOther, "started 1 of 3 rollouts at once, with 1"), (ParametersOfTheirOwn, "started 3 .* with 3")],
-)
-def test_a_host_whose_groups_cannot_be_told_is_refused(host, found, monkeypatch):
-    monkeypatch.setattr(instrument, "hosts_here", host, raising=False)
-    with pytest.raises(HostError, match=found):
-        instrument.SharedGroup("restrain_openrlhf.hook.install.instrument", "hosts_here").check()

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E402
-from restrain_openrlhf.hook.logging.keeping import kept_group  # noqa: E402
 from restrain_openrlhf.hook.rollout import group_scoring  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import columns, vote_columns  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_scoring import InProcess, ScoreService, scoring_of  # noqa: E402
+from restrain_openrlhf.hook.run_log import kept_group  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.reference.checks import NeededReference  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
@@ -122,16 +122,6 @@ def test_a_service_that_is_away_for_a_while_costs_nothing(fault):
     assert len(seen) == 3
 
 
-def test_a_service_that_comes_up_late_is_found(unused_port):
-    async def score_meanwhile():
-        scoring = asyncio.create_task(ScoreService(f"http://127.0.0.1:{unused_port}", {}).score(group()))
-        await asyncio.sleep(0.2)
-        with service((200, score_reply), port=unused_port):
-            return await scoring
-
-    assert GroupReply.of(asyncio.run(score_meanwhile())) == in_process()
-
-
 @pytest.fixture
 def unused_port():
     with service((200, b"")) as (url, _):
@@ -147,16 +137,6 @@ def test_a_service_that_stays_away_is_one_clear_error(unused_port):
         pytest.raises(ScoreServiceError, match="the last attempt found: status 503: stopping"),
     ):
         asked(url, patience=0.2)
-
-
-def test_a_service_that_never_answers_is_given_up(monkeypatch):
-    monkeypatch.setattr(group_scoring, "TRY_SECONDS", 0.1)
-    ended = threading.Event()
-    with service((200, lambda _body: ended.wait(10) and b"")) as (url, seen):
-        with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.3 s; the last attempt found: TimeoutError"):
-            asked(url, patience=0.3)
-        ended.set()
-    assert len(seen) >= 2
 
 
 @pytest.mark.parametrize(
@@ -187,31 +167,10 @@ def test_where_groups_are_scored_follows_from_the_settings(monkeypatch):
         scoring_of(HookConfig(method=parse_settings(METHOD), service="http://reward:8000"))
 
 
-TRIED = [
-    METHOD,
-    {"name": "ttrl", "votes": 6, "train_on": 4},
-    {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3},
-    {"name": "grpo_gold"},
-]
-
-
 def try_service(settings, url, patience=60.0):
     """As a run does before it starts: a group of 4 rollouts of one prompt."""
     trial = ScoreService.of(HookConfig(method=settings), url, patience)
     trial.check(build(settings), "1+1=", 4, NeededReference())
-
-
-@pytest.mark.parametrize("method", TRIED, ids=lambda method: method["name"])
-def test_the_service_is_tried_before_a_run_starts(method):
-    def score(body):
-        groups = ScoreRequest.model_validate_json(body).groups
-        replies = [GroupReply.of(score_whole_group(scorer(method), each)) for each in groups]
-        return ScoreReply(groups=replies).model_dump_json().encode()
-
-    with service((200, score)) as (url, seen):
-        try_service(parse_settings(method), url)
-    (asked,) = ScoreRequest.model_validate_json(seen[0][2]).groups
-    assert asked.prompt == "1+1="
 
 
 def test_a_service_that_would_refuse_or_is_not_there_stops_the_run_before_it_starts(unused_port):

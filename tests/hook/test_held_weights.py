@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.rollout import held_weights, samples  # noqa: E402
+from restrain_openrlhf.hook.rollout import samples  # noqa: E402
 from restrain_openrlhf.machine.patching import ORIGINAL  # noqa: E402
 
 
@@ -30,7 +30,7 @@ def actor(monkeypatch):
     from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
 
     context = SimpleNamespace(get_actor_id=lambda: "a1")
-    monkeypatch.setattr(held_weights.ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(samples.ray, "get_runtime_context", lambda: context)
 
     async def begin(actor, **_):
         actor.llm = Engine()
@@ -58,16 +58,8 @@ def test_digests_are_written_after_the_last_weight_of_a_sync(hooked, actor, by_i
     assert not (tmp_path / "weight_digests").exists()
     assert send(actor, by_ipc, is_last=True) == ("w", "bf16", (2, 3), *handles, True)
     name = "update_weight_cuda_ipc" if by_ipc else "update_weight"
-    assert actor.llm.asked == [name, name, held_weights.held]
+    assert actor.llm.asked == [name, name, samples.held]
     assert json.loads((tmp_path / "weight_digests" / "a1.json").read_text()) == [
         {"lm_head.weight": "ab"},
         {"lm_head.weight": "cd"},
     ]
-
-
-def test_an_engine_that_nobody_wants_digests_of_is_left_as_it_is(hooked, actor, tmp_path):
-    hooked({"name": "ttrl"}, metrics=tmp_path / "metrics.jsonl")
-    actor = actor()
-    send(actor, by_ipc=False, is_last=True)
-    assert actor.llm.asked == ["update_weight"]
-    assert "collective_rpc" not in vars(actor.llm)

@@ -18,24 +18,20 @@ from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
     PATCHES,
     install,
     is_active,
-    uninstall,
 )
 from restrain_openrlhf.machine import cuda  # noqa: E402
-from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK  # noqa: E402
+from restrain_openrlhf.machine.cuda import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.patching import (  # noqa: E402
     ORIGINAL,
     HostAttributes,
     HostMethod,
     Replacement,
-    Wrapping,
     expect,
-    expect_no_more,
     is_expected,
     load,
     parameters,
 )
-
-STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
+from tests.patches import take_off  # noqa: E402
 
 
 def name_of(relied_on):
@@ -47,13 +43,9 @@ def unhooked():
     """The host as it is, and again after the test."""
     for module in instrument.HOST_MODULES:
         importlib.import_module(module)
-    uninstall()
+    take_off(CONTRACT)
     yield
-    uninstall()
-
-
-def test_the_installed_host_is_what_the_hook_was_written_for():
-    instrument.check_all()
+    take_off(CONTRACT)
 
 
 @pytest.mark.parametrize("relied_on", CONTRACT, ids=name_of)
@@ -62,7 +54,7 @@ def test_the_host_has_what_the_hook_relies_on(relied_on):
 
 
 # What CUDA needs beside the hook, on whatever stack is installed.
-CUDAS = (cuda.ADAM, cuda.ATTENTION, cuda.ENGINE, EXTENSION_LOCK[-1])
+CUDAS = (cuda.ADAM, cuda.ATTENTION, EXTENSION_LOCK[-1])
 
 
 @pytest.mark.parametrize("patch", [*PATCHES, *CUDAS], ids=name_of)
@@ -71,7 +63,7 @@ def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unho
 
     importlib.import_module(patch.module)
     is_this_stacks = is_expected(patch)
-    expect_no_more([patch])
+    take_off([patch])
     with monkeypatch.context() as host:
         host.setattr(*patch.locate(), changed)
         with pytest.raises(HostError) as error:
@@ -80,7 +72,7 @@ def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unho
     assert f"{patch.module}.{patch.qualname} takes (self, surprise)" in str(error.value)
     package = patch.module.partition(".")[0]
     assert f"written for {patch.accepted}. Install the {package} that `restrain doctor` names" in str(error.value)
-    expect_no_more([patch])
+    take_off([patch])
     if is_this_stacks:
         expect([patch])
 
@@ -110,33 +102,10 @@ def test_a_host_without_what_is_called_or_read_is_refused(relied_on, monkeypatch
     assert [words for words in said if words not in str(error.value)] == []
 
 
-@pytest.mark.parametrize(
-    ("relied_on", "message"),
-    [
-        (HostMethod("openrlhf.utils.config", "hierarchize", "(args, more)"), r"takes \(args\), but .* \(args, more\)"),
-        (HostMethod("openrlhf.utils.config", "flatten", "()"), "has no flatten"),
-        (HostMethod("openrlhf.utils.config", "Flat.ten", "()"), r"has no Flat\.ten"),
-        (HostAttributes(STRATEGY, "DeepspeedStrategy", ("seed", "sead")), "has no attribute sead"),
-        (HostAttributes(STRATEGY, "Strategy", ("seed",)), "has no Strategy"),
-    ],
-)
-def test_what_the_host_lacks_is_named(relied_on, message):
-    with pytest.raises(HostError, match=message):
-        relied_on.check()
-
-
 def test_parameters_are_compared_by_name_order_and_kind():
     def host(first, second: int = 3, *, third=None, _ray_trace_ctx=None, **rest) -> None: ...
 
     assert parameters(host) == "(first, second, *, third, **rest)"
-
-
-@pytest.mark.parametrize("kind", [Wrapping, Replacement])
-def test_a_patch_cannot_be_written_without_the_parameters_it_relies_on(kind):
-    with pytest.raises(TypeError, match="takes"):
-        kind(
-            "openrlhf.utils.config", "hierarchize", ours="restrain_openrlhf.hook.logging.trainer:init_checkpoint_states"
-        )
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=name_of)
@@ -156,12 +125,12 @@ def everything():
     return {(id(owner), name): value for owner in owners for name, value in vars(owner).items()}
 
 
-def test_the_hook_changes_what_is_in_its_table_and_uninstall_restores_it(unhooked):
+def test_the_hook_changes_what_is_in_its_table_alone(unhooked):
     before = everything()
     install()
     install()
     changed = {key for key, value in everything().items() if before.get(key) is not value}
-    uninstall()
+    take_off(CONTRACT)
     places = [(patch, id(patch.locate()[0]), patch.locate()[1]) for patch in PATCHES]
     kept = {(owner, ORIGINAL + name) for patch, owner, name in places if isinstance(patch, Replacement)}
     assert changed == {(owner, name) for _, owner, name in places} | kept

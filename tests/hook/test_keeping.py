@@ -2,9 +2,7 @@
 
 import logging
 import math
-from collections import Counter
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,13 +14,10 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from restrain_openrlhf.config.blocks import KeepRollouts  # noqa: E402
-from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
-from restrain_openrlhf.hook.logging.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
-from restrain_openrlhf.hook.logging.trainer import planned_steps  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
-from restrain_openrlhf.hook.policy.rollout_gap import rollout_gaps  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup  # noqa: E402
+from restrain_openrlhf.hook.run_log import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.records.kept import kept_files, read_kept, step_file  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
@@ -79,21 +74,6 @@ def test_a_group_of_restrain_worked_by_hand(hooked, tmp_path):
     assert (first.prompt_weight, second.prompt_weight) == pytest.approx((U, LOW_U))
 
 
-def test_rollouts_that_only_vote_are_kept_too(hooked, tmp_path):
-    maker, _ = step_of(CASES["ttrl, votes"], hooked, tmp_path)
-    first, _ = kept_of(maker, tmp_path)
-    assert [rollout.trained for rollout in first.rollouts] == [True] * N + [False] * 2
-    voter, cut = first.rollouts[N:]
-    assert (voter.answer, voter.class_votes, voter.advantage_pos, voter.log_prob_gap) == ("2", 3, None, None)
-    assert (cut.finished, cut.answer, cut.label) == (False, None, None)
-
-
-def test_the_leaves_of_trees_bring_their_entropies(hooked, tmp_path):
-    maker, _ = step_of(CASES["ettrl"], hooked, tmp_path)
-    first, _ = kept_of(maker, tmp_path)
-    assert [leaf.entropy for leaf in first.rollouts] == pytest.approx([math.log(2) / 10] * 3 + [math.log(2) / 20])
-
-
 @pytest.mark.parametrize("name", ["restrain", "ttrl, votes", "ettrl"])
 def test_training_is_the_same_where_nothing_is_kept(name, hooked, tmp_path):
     case = CASES[name]
@@ -133,23 +113,6 @@ def test_many_missing_answers_are_warned_of_once_a_run_with_what_was_not_read(ho
     assert "'SELECT a FROM t WHERE x = 5'; 'none'" in said
 
 
-def test_a_rollout_without_tokens_or_with_a_gap_of_no_number_has_none():
-    from types import SimpleNamespace
-
-    mask = torch.tensor([[0, 0], [1, 0]])
-    found = rollout_gaps(
-        [
-            SimpleNamespace(
-                index=[1, 0],
-                action_mask=mask,
-                rollout_log_probs=torch.zeros(2, 2),
-                action_log_probs=torch.tensor([[1.0, 1.0], [float("nan"), 1.0]]),
-            )
-        ]
-    )
-    assert found == [None, None]
-
-
 def scored(prompt="1+1=", *texts):
     scorer = GroupScorer(build(parse_settings({"name": "ttrl"})))
     request = GroupRequest(
@@ -171,15 +134,6 @@ def test_a_choice_is_of_so_many_places_and_the_same_again(count, groups, seed, s
     assert places == chosen(count, groups, seed, step) == sorted(set(places))
     assert len(places) == count
     assert set(places) <= set(range(groups))
-
-
-def test_every_place_is_as_likely_as_any_other():
-    """2 of 8 in 4,000 steps: each about 1,000 times, standard deviation 27."""
-    counts = Counter(place for step in range(4000) for place in chosen(2, 8, seed=42, step=step))
-    assert all(880 < counts[place] < 1120 for place in range(8))
-    pairs = Counter(tuple(chosen(2, 8, seed=42, step=step)) for step in range(4000))
-    assert len(pairs) == 28
-    assert chosen(2, 8, seed=1, step=1) != chosen(2, 8, seed=2, step=1) or chosen(2, 8, 1, 2) != chosen(2, 8, 2, 2)
 
 
 def test_a_sample_of_the_groups_with_their_places(tmp_path):
@@ -230,13 +184,6 @@ def test_a_bound_that_is_too_small_for_every_step_is_spread_over_the_run(tmp_pat
     assert all(whole.keep(step, [scored("x", "a")], [0.0])[KEPT_GROUPS] for step in range(1, 61))
 
 
-def test_the_steps_that_a_bound_is_for_are_the_runs_own():
-    batches = SimpleNamespace(rollout=SimpleNamespace(batch_size=8), train=SimpleNamespace(num_episodes=3))
-    trainer = SimpleNamespace(args=batches, prompts_dataloader=range(16))
-    assert [planned_steps(trainer, most) for most in (None, 4, 9)] == [6, 4, 6]
-    assert planned_steps(SimpleNamespace(args=batches), None) is None
-
-
 def test_a_full_disk_ends_keeping_and_not_training(tmp_path, caplog):
     with small_disk(tmp_path / "disk", 1) as disk:
         keeping = Keeping(disk, KeepRollouts(keep="all"), seed=1)
@@ -247,13 +194,6 @@ def test_a_full_disk_ends_keeping_and_not_training(tmp_path, caplog):
         assert len(list(read_kept(disk))) == 1
     assert "From step 2 on no rollouts are kept: " in caplog.text
     assert "No space left on device" in caplog.text
-
-
-def test_a_folder_that_cannot_be_made_ends_keeping_and_not_training(tmp_path, caplog):
-    (tmp_path / "rollouts").write_text("in the way")
-    keeping = Keeping(tmp_path, KeepRollouts(), seed=1)
-    assert [keeping.keep(step, [scored()], [0.0, 0.0])[KEPT_GROUPS] for step in (1, 2)] == [0, 0]
-    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize(("keep", "left"), [("all", [1, 2, 3]), ("none", [1, 2])])
@@ -267,7 +207,3 @@ def test_a_resumed_run_has_no_files_of_steps_it_does_again(tmp_path, keep, left)
     assert list(kept_files(tmp_path)) == left
     assert sorted(path.suffix for path in (tmp_path / "rollouts").iterdir()) == [".parquet"] * len(left)
     assert [group.prompt for group in read_kept(tmp_path)] == ["before", "before", "again"][: len(left)]
-
-
-def test_without_metrics_no_rollouts_are_kept():
-    assert not HookConfig(method=parse_settings({"name": "ttrl"})).keeps_rollouts

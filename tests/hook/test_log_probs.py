@@ -1,9 +1,5 @@
 """The policy's log-probabilities: the host's to the last bit, their gradient by fp64, and the memory that they take."""
 
-import inspect
-import signal
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -24,12 +20,11 @@ from openrlhf.models.utils import compute_entropy  # noqa: E402
 from openrlhf.models.utils import log_probs_from_logits as host  # noqa: E402
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer  # noqa: E402
 
-from restrain_openrlhf.hook.fixes import log_probs  # noqa: E402
-from restrain_openrlhf.hook.fixes.log_probs import log_probs_from_logits, logits_read_again  # noqa: E402
-from restrain_openrlhf.hook.policy.paired_loss import PairedLoss  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
+from restrain_openrlhf.commands.gpu_check import gradient, host_step  # noqa: E402
+from restrain_openrlhf.hook.fixes import training_step  # noqa: E402
+from restrain_openrlhf.hook.fixes.training_step import log_probs_from_logits, logits_read_again  # noqa: E402
+from restrain_openrlhf.hook.policy.actor import PairedLoss  # noqa: E402
 from tests.hook.in_process import host_arguments  # noqa: E402
-from tests.hook.small_step import make_case, plain_policy, small_model  # noqa: E402
 from tests.processes import needs_its_accelerator  # noqa: E402
 
 PROMPTS, TOKENS, VOCABULARY = 2, 7, 11
@@ -61,7 +56,7 @@ def by_softmax(entropy_weight=0.0):
 
 @pytest.mark.parametrize("chunk", [3, 14, 1024])
 def test_values_are_the_hosts_and_the_gradient_is_that_of_log_softmax(monkeypatch, chunk):
-    monkeypatch.setattr(log_probs, "CHUNK", chunk)
+    monkeypatch.setattr(training_step, "CHUNK", chunk)
     logits, labels = case()
     found = ours(logits * 1.0, labels)
     assert torch.equal(found, host(logits.detach(), labels))
@@ -109,30 +104,6 @@ def test_bytes_a_logit_at_the_peak_of_the_backward_pass(temperature, hosts, expe
     assert bytes_of_another_logit(ours, temperature) == pytest.approx(expected, abs=0.1)
 
 
-def test_bytes_a_logit_with_the_entropy_in_the_loss():
-    """The entropy is compiled, as on a GPU. A process of its own keeps a crash of native code from ending the tests."""
-    code = "from tests.hook import test_log_probs as here; print(*here.peaks_with_the_entropy())"
-    command = [sys.executable, "-c", code]
-    ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    if ended.returncode < 0:
-        pytest.skip(f"what torch compiles for this processor ends by {signal.Signals(-ended.returncode).name}")
-    assert ended.returncode == 0, ended.stderr
-    assert [float(each) for each in ended.stdout.splitlines()[-1].split()] == pytest.approx([12, 12], abs=0.1)
-
-
-def peaks_with_the_entropy():
-    """Bytes a logit at temperatures 1 and 0.7."""
-    # The CPU's stack compiles nothing, so that the entropy was wrapped as uncompiled when it was imported.
-    torch._dynamo.config.disable = False
-    compiled = torch.compile(inspect.unwrap(compute_entropy))
-
-    def trained(logits, labels):
-        with logits_read_again(True):
-            return ours(logits, labels) - 0.3 * compiled(logits)
-
-    return [peak(trained, temperature) / (2 * 4096 * 1024) for temperature in (1.0, 0.7)]
-
-
 def bytes_of_another_logit(function, temperature, small=1024, large=3072):
     """The peak's growth with the vocabulary, in which memory that does not grow with it has no part.
 
@@ -171,8 +142,7 @@ def step(hooked):
     hooked({"name": "ttrl"})
 
     def taken(**flags):
-        policy, seen = plain_policy(small_model(torch)), []
-        case = make_case(policy)
+        (policy, experience), seen = small_policy(), []
         trainer = ActorPPOTrainer.__new__(ActorPPOTrainer)
         trainer.args = host_arguments(2, 6, **flags)
         trainer.strategy = SimpleNamespace(
@@ -185,26 +155,39 @@ def step(hooked):
         trainer.actor_optim = trainer.ema_model = None
         trainer.actor_scheduler = SimpleNamespace(get_last_lr=lambda: [0.0])
         policy.model.register_forward_hook(lambda *call: seen.append((call[-1].logits, call[-1].logits.clone())))
-        batch = {"dp_size": 1, "batch_num_tokens": case.mask.sum(), "global_batch_size": torch.tensor(12.0)}
-        trainer.training_step(case.experience, 0.0, 0, batch)
+        batch = {
+            "dp_size": 1,
+            "batch_num_tokens": experience.action_mask.sum(),
+            "global_batch_size": torch.tensor(12.0),
+        }
+        trainer.training_step(experience, 0.0, 0, batch)
         ((after, before),) = seen
-        return gradient(policy), torch.equal(after, before)
+        return gradient_of(policy), torch.equal(after, before)
 
     return taken
 
 
-def gradient(policy):
+def small_policy():
+    """gpu-check's small model as the host's policy, and rollouts for it."""
+    flags = SimpleNamespace(attn_implementation="sdpa", param_dtype="fp32", packing_samples=False)
+    args = SimpleNamespace(ds=flags, rollout=SimpleNamespace(temperature=1.0))
+    torch.manual_seed(0)
+    policy = host_step.policy_of(host_step.small_model(args, gradient.VOCABULARY, lora=False), args)
+    return policy, gradient._experience(policy, gradient.GradientCase())[0]
+
+
+def gradient_of(policy):
     return torch.cat([each.grad.flatten() for each in policy.parameters()])
 
 
 def of_the_entropy():
     """The gradient of the mean entropy of the tokens that are trained on, by torch's own distributions."""
-    policy = plain_policy(small_model(torch))
-    case = make_case(policy)
-    logits = policy.model(case.experience.sequences).logits[:, :-1]
+    policy, experience = small_policy()
+    mask = experience.action_mask
+    logits = policy.model(experience.sequences).logits[:, :-1]
     entropy = torch.distributions.Categorical(logits=logits).entropy()
-    ((entropy * case.mask).sum() / case.mask.sum()).backward()
-    return gradient(policy)
+    ((entropy * mask).sum() / mask.sum()).backward()
+    return gradient_of(policy)
 
 
 def test_a_step_keeps_its_logits_only_for_an_entropy_that_is_trained(step):

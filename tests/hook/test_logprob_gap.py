@@ -10,8 +10,8 @@ pytest.importorskip("openrlhf", reason="needs the training stack (make install)"
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import PolicyMismatchError  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
-from restrain_openrlhf.hook.policy.rollout_gap import (  # noqa: E402
+from restrain_openrlhf.hook.policy.experience import (  # noqa: E402
+    LAST_STEP,
     LogProbGap,
     TokenLogProbs,
     logprob_gap,
@@ -37,30 +37,6 @@ def test_it_is_the_mean_over_response_tokens_of_all_micro_batches():
     gap = logprob_gap(TokenLogProbs.of([one, other]))
     assert gap.mean == pytest.approx((0.5 + 0 + 0 + 1 + 0) / 5)
     assert gap.relative == pytest.approx((0.5 + 1) / (1 + 2 + 1 + 3 + 1))
-
-
-def test_it_does_not_depend_on_micro_batching():
-    rollout, policy = [[-1.0, -2.0], [-3.0, 0.0]], [[-1.1, -2.2], [-3.4, 0.0]]
-    mask = [[1, 1], [1, 0]]
-    rows = logprob_gap(TokenLogProbs.of([experience([rollout[i]], [policy[i]], [mask[i]]) for i in range(2)]))
-    whole = logprob_gap(TokenLogProbs.of([experience(rollout, policy, mask)]))
-    assert (rows.mean, rows.relative) == pytest.approx((whole.mean, whole.relative))
-
-
-def test_it_is_taken_in_full_precision():
-    half = experience([[-1.0]], [[-1.25]], [[1]])
-    half.action_log_probs = half.action_log_probs.bfloat16()
-    gap = logprob_gap(TokenLogProbs.of([half]))
-    assert (gap.mean, gap.relative) == (0.25, 0.25)
-
-
-def test_a_policy_that_is_sure_of_every_token_has_no_gap():
-    assert logprob_gap(TokenLogProbs.of([experience([[0.0, 0.0]], [[0.0, 0.0]], [[1, 1]])])) == LogProbGap(
-        0.0, 0.0, 0.0, 1.0
-    )
-    assert logprob_gap(TokenLogProbs.of([experience([[5.0]], [[0.0]], [[0]])])) == LogProbGap(0.0, 0.0, 0.0, 1.0), (
-        "nor one of no token"
-    )
 
 
 def test_the_peers_numbers_are_as_worked_by_hand():
@@ -176,9 +152,3 @@ def test_probabilities_further_apart_than_rounding_are_warned_of_once(hooked, ca
     make()
     (warning,) = [each.getMessage() for each in caplog.records if "by a factor of" in each.getMessage()]
     assert "by a factor of 1.06 on average; rounding usually stays below 1.05" in warning
-
-
-def test_what_the_asynchronous_trainer_does_by_design_is_not_warned_of(hooked, caplog):
-    _, make = step_of_a_stale_vllm(hooked, flags={"train.async_enable": True})
-    make()
-    assert "by a factor of" not in caplog.text

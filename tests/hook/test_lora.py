@@ -2,7 +2,6 @@
 
 import copy
 import json
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -13,15 +12,15 @@ pytestmark = pytest.mark.host
 
 import ray  # noqa: E402
 from peft import LoraConfig, TaskType, get_peft_model  # noqa: E402
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from restrain_openrlhf.hook.fixes.lora import (  # noqa: E402
-    MergedWeight,
     WholeModel,
     make_policy_the_reference,
     refuse_shared_weights,
     rounded,
+    run_without_adapter,
     whole_weights,
 )
 from tests.processes import free_port, needs_its_accelerator, printed  # noqa: E402
@@ -152,13 +151,6 @@ def test_the_base_is_not_written(base):
     assert all(torch.equal(parameter, before[name].bfloat16()) for name, parameter in left)
 
 
-def test_what_has_no_adapter_is_handed_on_as_it_is(base):
-    model = adapted(base)
-    handed = [name for name, tensor in whole(model).items() if not isinstance(tensor, MergedWeight)]
-    assert handed
-    assert not any(name.endswith(("proj.weight", "c_attn.weight")) for name in handed)
-
-
 @pytest.mark.parametrize("name", ["lm_head", "embed_tokens"])
 def test_an_adapter_on_one_of_two_tied_layers_is_refused(name):
     with pytest.raises(ConfigError, match=f"{name}.*are one shared weight"):
@@ -245,22 +237,6 @@ def test_the_hosts_sync_sends_whole_weights_under_plain_names(sync, base):
     assert engine.last == [False] * (len(engine.received) - 1) + [True], "the CPU loads at the last one"
 
 
-def test_a_model_without_adapter_is_sent_as_before(sync, base):
-    engine = sync(base)
-    assert list(engine.received) == [name for name, _ in base.named_parameters()]
-
-
-def test_the_whole_model_loads(base, tmp_path):
-    model = adapted(base)
-    WholeModel(model).save_pretrained(tmp_path, WholeModel(model).state_dict())
-    tokens = torch.randint(0, 32, (2, 9))
-    with torch.no_grad():
-        expected = model.eval()(tokens).logits
-        found = AutoModelForCausalLM.from_pretrained(tmp_path).eval()(tokens).logits
-    assert torch.allclose(found, expected, atol=1e-5)
-    assert not torch.allclose(found, model.unload()(tokens).logits, atol=1e-3)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A LoRA policy of the host under DeepSpeed's ZeRO 2, in a process of its own."""
@@ -291,99 +267,39 @@ def test_the_saved_model_is_whole_and_has_its_adapter_beside_it(trained):
     assert {"model.safetensors", "adapter/adapter_model.safetensors"} <= set(trained["files"])
 
 
-class Process:
-    """A policy or reference process and its handle in one; it answers whether its adapter is on."""
+@pytest.mark.parametrize(("kind", "rank", "killed"), [("reference", 8, 2), ("reference", 0, 0), ("policy", 8, 0)])
+def test_a_lora_run_has_no_second_copy_of_the_base(hooked, monkeypatch, kind, rank, killed):
+    from openrlhf.trainer.ray import launcher, ppo_actor
 
-    def __init__(self, kind):
-        self.kind, self.on, self.emptied = kind, True, 0
-        self.strategy, self.actor = SimpleNamespace(_unwrap_model=lambda actor: actor), self
-        self.empty_cache = SimpleNamespace(remote=self._empty)
+    from tests.hook.test_unhooked import group_of, process
 
-    @property
-    def __ray_call__(self):
-        return SimpleNamespace(remote=lambda function, *words: function(self, *words))
-
-    @property
-    def execute_batch(self):
-        return Execute(self)
-
-    @contextmanager
-    def disable_adapter(self):
-        self.on = False
-        yield
-        self.on = True
-
-    def _empty(self):
-        self.emptied += 1
-
-
-class Execute:
-    """Called by the process itself, or with `remote` by whoever has its handle."""
-
-    def __init__(self, process):
-        self.process, self.remote = process, self
-
-    def __call__(self, method, data, start, end):
-        sequences = ray.get(data)["sequences"][start:end]
-        return [(self.process.kind, self.process.on, each) for each in sequences]
-
-
-@pytest.fixture
-def groups(hooked):
-    """The host's maker over two policy and two reference processes; a LoRA run unless rank is 0."""
     hooked({"name": "ttrl"})
+    group, ended = group_of(process([]), process([])), []
+    actors = {"policy": ppo_actor.PolicyModelActor, "reference": launcher.ReferenceModelActor}
+    group.ray_actor_type = actors[kind]
+    monkeypatch.setattr(ray, "kill", ended.append)
+    strategy = SimpleNamespace(args=SimpleNamespace(ds=SimpleNamespace(lora=SimpleNamespace(rank=rank))))
+    loaded = group.async_init_model_from_pretrained(strategy, "model")
+    assert (len(loaded), ended) == ((0, group._actor_handlers) if killed else (2, []))
+
+
+def test_what_is_for_the_reference_policy_goes_to_the_policy_without_its_adapter(hooked):
+    """The host's own dispatch, over handles that say what reaches them."""
     from openrlhf.trainer.ray.launcher import RayActorGroup
 
     from tests.hook.in_process import host_arguments, maker_of
 
-    def made(rank):
-        policy, reference = (RayActorGroup.__new__(RayActorGroup) for _ in range(2))
-        policy._actor_handlers = [Process("policy"), Process("policy")]
-        reference._actor_handlers = [Process("reference"), Process("reference")]
-        policy.duplicate_actors = reference.duplicate_actors = 1
-        maker = maker_of(host_arguments(1, 2, **{"ds.lora.rank": rank}))
-        maker.actor_model_group, maker.initial_model_group = policy, reference
-        make_policy_the_reference(maker)
-        return maker, policy, reference
-
-    return made
-
-
-def test_what_is_for_the_reference_policy_goes_to_the_policy_without_its_adapter(groups):
-    maker, policy, _ = groups(rank=8)
-    batch = {"sequences": ["a", "b", "c"]}
-    assert maker._dispatch_forward(policy, True, **batch) == [
-        [("policy", True, "a"), ("policy", True, "b")],
-        [("policy", True, "c")],
-    ]
-    assert maker._dispatch_forward(maker.initial_model_group, True, **batch) == [
-        [("policy", False, "a"), ("policy", False, "b")],
-        [("policy", False, "c")],
-    ]
-    assert [process.on for process in policy._actor_handlers] == [True, True]
-    assert [process.emptied for process in policy._actor_handlers] == [2, 2], "as the host does where GPUs are shared"
-
-
-def test_without_lora_the_reference_policy_is_asked(groups):
-    maker, _, reference = groups(rank=0)
-    assert maker.initial_model_group is reference
-    assert maker._dispatch_forward(reference, False, sequences=["a", "b"]) == [
-        [("reference", True, "a")],
-        [("reference", True, "b")],
-    ]
-
-
-@pytest.mark.parametrize(("kind", "rank", "killed"), [("reference", 8, 2), ("reference", 0, 0), ("policy", 8, 0)])
-def test_a_lora_run_has_no_second_copy_of_the_base(groups, monkeypatch, kind, rank, killed):
-    import ray
-    from openrlhf.trainer.ray import launcher, ppo_actor
-
-    _, policy, reference = groups(rank=rank)
-    policy.ray_actor_type, reference.ray_actor_type = ppo_actor.PolicyModelActor, launcher.ReferenceModelActor
-    group, ended = {"policy": policy, "reference": reference}[kind], []
-    for process in group._actor_handlers:
-        process.init_model_from_pretrained = SimpleNamespace(remote=lambda *_: "loaded")
-    monkeypatch.setattr(ray, "kill", ended.append)
-    strategy = SimpleNamespace(args=SimpleNamespace(ds=SimpleNamespace(lora=SimpleNamespace(rank=rank))))
-    assert group.async_init_model_from_pretrained(strategy, "model") == ([] if killed else ["loaded", "loaded"])
-    assert len(ended) == killed
+    hooked({"name": "ttrl"})
+    asked = []
+    handle = SimpleNamespace(
+        __ray_call__=SimpleNamespace(remote=lambda function, *words: asked.append((function, *words)) or [None] * 2),
+        empty_cache=SimpleNamespace(remote=lambda: asked.append("emptied")),
+    )
+    maker = maker_of(host_arguments(1, 2, **{"ds.lora.rank": 8}))
+    policy = RayActorGroup.__new__(RayActorGroup)
+    policy._actor_handlers, policy.duplicate_actors = [handle], 1
+    maker.actor_model_group, maker.initial_model_group = policy, "a group of its own"
+    make_policy_the_reference(maker)
+    maker._dispatch_forward(maker.initial_model_group, True, sequences=["a", "b"])
+    ((function, method, _, *places), emptied) = asked
+    assert (function, method, places, emptied) == (run_without_adapter, "forward", [0, 2], "emptied")

@@ -12,31 +12,15 @@ from vllm import SamplingParams  # noqa: E402
 
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.data.identity import model_fingerprint  # noqa: E402
-from restrain_openrlhf.errors import ReferencePassError, ScoreServiceError  # noqa: E402
+from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from tests.hook.in_process import Letters, ScriptedActor  # noqa: E402
 from tests.reference.test_doors import (  # noqa: E402
-    GREEDY,
     METHODS,
     NINE_TO_SEVEN,
     OTHERS,
     PROMPT,
     made_by_hand,
 )
-from tests.scoring.service.conftest import NEEDED, Services  # noqa: E402
-
-
-@pytest.fixture
-def scoring(tmp_path):
-    """A service for whole groups, with this reference."""
-    pytest.importorskip("uvicorn", reason=NEEDED)
-    running = Services(tmp_path)
-
-    def scoring(**made):
-        path = made_by_hand(tmp_path, **made)
-        return running.start(method={"name": "restrain"}, gathers=False, reference=str(path))
-
-    yield scoring
-    running.end()
 
 
 @pytest.fixture
@@ -71,25 +55,3 @@ def test_the_agent_alone_refuses_it_at_its_first_group(first_group, tmp_path, me
         with pytest.raises(ReferencePassError) as error:
             first_group(document)
         assert message in str(error.value)
-
-
-def test_the_agent_alone_refuses_a_services_at_its_first_group(first_group, scoring):
-    method = {"name": "restrain"}
-    own = {"model_fingerprint": model_fingerprint(str(ADDITION.model))}
-    right, greedy = scoring(**own).url, scoring(**own, **GREEDY).url
-    assert first_group({"method": method, "service": right})[0] > 0
-    with pytest.raises(ScoreServiceError, match="has 2 rollouts per prompt, but the run needs 16"):
-        first_group({"method": method, "service": greedy})
-    as_it_is = {"reference_n": 2, "reference_sampling": "any"}
-    assert len(first_group({"method": method, "service": greedy, **as_it_is})) == 16
-
-
-def test_other_sampling_is_taken_where_the_configuration_says_so_and_another_model_never(first_group, tmp_path):
-    def rewards(fingerprint):
-        path = made_by_hand(tmp_path, **GREEDY, model_fingerprint=fingerprint)
-        document = {"method": {"name": "restrain"}, "reference": str(path)}
-        return first_group({**document, "reference_n": 2, "reference_sampling": "any"})
-
-    assert len(rewards(model_fingerprint(str(ADDITION.model)))) == 16
-    with pytest.raises(ReferencePassError, match="made for another model"):
-        rewards("commit:dead")

@@ -1,6 +1,5 @@
-"""The hook's functions are reached whatever else wraps a method of the host, and taken out alone, in every order."""
+"""The hook's functions are reached whatever else wraps a method of the host, in every order."""
 
-import functools
 import sys
 from itertools import permutations
 from types import ModuleType, SimpleNamespace
@@ -11,14 +10,14 @@ import wrapt
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.errors import HookNotActiveError, HostError  # noqa: E402
+from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import PATCHES  # noqa: E402
-from restrain_openrlhf.hook.install.worker import report  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import PATCHES, report  # noqa: E402
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.devices import detect  # noqa: E402
-from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more, is_expected  # noqa: E402
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, is_expected  # noqa: E402
 from tests.hook.test_unhooked import group_of, process  # noqa: E402
+from tests.patches import take_off  # noqa: E402
 
 HERE = __name__
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6}}
@@ -73,33 +72,6 @@ def test_ours_is_reached_once_and_leaves_alone(kind, order, host):
     assert patch.is_on()
     if kind is Wrapping:
         assert reached.count("foreign") == 2
-    patch.remove()
-    patch.remove()
-    assert host().step(3) == ["foreign", "foreign", 3]
-    assert not patch.is_on()
-    patch.apply()
-    assert host().step(3).count("ours") == 1
-
-
-@pytest.mark.parametrize("kind", [Wrapping, Replacement])
-def test_a_host_that_nothing_else_wraps_is_as_it_was(kind, host):
-    before = vars(host)["step"]
-    patch_of(kind).apply()
-    patch_of(kind).remove()
-    assert vars(host)["step"] is before
-    assert [name for name in vars(host) if "original" in name] == []
-
-
-@pytest.mark.parametrize("kind", [Wrapping, Replacement])
-def test_ours_under_a_decorator_that_cannot_let_go_is_seen_and_not_taken_out_silently(kind, host):
-    patch = patch_of(kind)
-    patch.apply()
-    inner = vars(host)["step"]
-    host.step = functools.wraps(inner)(lambda *args: ["decorated", *inner.__get__(args[0])(*args[1:])])
-    patch.apply()
-    assert host().step(3).count("ours") == 1
-    with pytest.raises(HostError, match=r"made_up_host\.Host\.step was decorated by .* after the hook was installed"):
-        patch.remove()
 
 
 @pytest.fixture
@@ -110,11 +82,9 @@ def strategy(monkeypatch):
     from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy
 
     monkeypatch.setattr(cuda, "why_not_compiled", lambda: "there is no nvcc")
-    instrument.uninstall()
-    expect_no_more([cuda.ADAM])
+    take_off([*instrument.CONTRACT, cuda.ADAM])
     yield DeepspeedStrategy
-    instrument.uninstall()
-    expect_no_more([cuda.ADAM])
+    take_off([*instrument.CONTRACT, cuda.ADAM])
     if is_this_stacks:
         expect([cuda.ADAM])
 
@@ -139,19 +109,13 @@ def test_cudas_adam_and_every_micro_batchs_gradient_are_had_in_both_orders(strat
     for step in (*steps, *steps):
         step()
     assert config_of(strategy) == (False, True)
-    instrument.uninstall()
-    assert config_of(strategy) == (True, True), "CUDA's own went with the hook"
-    instrument.install()
-    cuda.ADAM.remove()
-    assert report(None) == ["openrlhf.utils.deepspeed.deepspeed.DeepspeedStrategy.get_ds_train_config"]
-    assert config_of(strategy) == (False, False)
 
 
 def test_a_process_that_lost_one_of_our_functions_says_so_and_loads_no_model(strategy, hooked):
     hooked({"name": "ttrl"})
     assert report(None) == []
     lost = next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config")
-    lost.remove()
+    take_off([lost])
     wrapt.wrap_function_wrapper(
         strategy, "get_ds_train_config", lambda wrapped, _, args, kwargs: wrapped(*args, **kwargs)
     )

@@ -92,23 +92,11 @@ def test_rollouts_of_a_prompt_have_seeds_of_their_own(seeded):
     assert all(0 <= seed < 2**63 for seed in generator.actor.seeds)
 
 
-def test_each_visit_of_a_prompt_is_drawn_anew(seeded):
-    generator = Generator(["1+1="] * 6)
-    first, second = generator.batch(), generator.batch()
-    texts = [[text for _, text in batch[start : start + N]] for batch in (first, second) for start in (0, N, 2 * N)]
-    assert len({tuple(text) for text in texts}) == 6
-
-
 @pytest.mark.parametrize("method", [{"name": "restrain", "prompt_weight": "none"}, VOTES, TREES])
 def test_the_order_of_completion_changes_nothing(seeded, method):
     seeded(**method)
     forwards, backwards = Generator(PROMPTS), Generator(PROMPTS, backwards=True)
     assert [forwards.batch(), forwards.batch()] == [backwards.batch(), backwards.batch()]
-
-
-def test_another_train_seed_draws_others(seeded):
-    texts = [{text for _, text in Generator(["1+1="] * 3, seed=seed).batch()} for seed in (1, 2)]
-    assert texts[0] != texts[1]
 
 
 def test_a_checkpoint_at_any_step_goes_on_with_the_same_rollouts(seeded):
@@ -127,13 +115,6 @@ def test_a_checkpoint_at_any_step_goes_on_with_the_same_rollouts(seeded):
         while len(rest) < 6 - step:
             rest += [drawn] if (drawn := resumed.batch()) else []
         assert rest == batches[step:], f"from step {step}"
-
-
-def test_the_engine_sleeps_once_all_groups_are_scored(seeded):
-    generator = Generator(PROMPTS)
-    generator.args.vllm.enable_sleep = True
-    generator.batch()
-    assert generator.vllm_engines[0].states == ["wake_up", "scored", "scored", "scored", "sleep"]
 
 
 def test_evaluation_is_not_seeded(seeded):
@@ -168,8 +149,3 @@ def test_micro_batches_are_shuffled_by_the_step_and_not_by_what_was_drawn_before
     first = Policy(3).shuffled()
     torch.rand(17)
     assert Policy(3).shuffled() == first != Policy(4).shuffled()
-
-
-def test_without_seeds_the_host_shuffles_as_it_does(hooked):
-    hooked({"name": "ttrl"})
-    assert Policy(3).shuffled() != Policy(3).shuffled()

@@ -8,7 +8,6 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.this_machine import flags_to_share, on_this_machine
 from restrain_openrlhf.config.yaml_file import load_run_config
-from tests.command_line import restrain
 from tests.config.presets import preset_file, presets
 
 SMALL = [name for name in presets() if name.startswith("cpu/")]
@@ -63,36 +62,6 @@ def test_a_stage_that_is_asked_for_is_kept_and_engines_of_an_asynchronous_run_ar
     assert flags_to_share({**flags, "train.async_enable": True}, 1) == {}
 
 
-def test_show_prints_what_this_machine_would_be_given(machine):
-    machine(1)
-    assert "--train.colocate_all" in restrain("show", "cpu/demo").stdout
-    machine(0)
-    assert "--train.colocate_all" not in restrain("show", "cpu/demo").stdout
-
-
-@pytest.mark.host
-def test_training_is_started_with_it(machine, tmp_path, monkeypatch):
-    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-    from restrain_openrlhf.hook.launch import train
-
-    asked = []
-    monkeypatch.setattr(train, "check_run", lambda _config, flags, _on_read: asked.append(flags) or 8)
-    monkeypatch.setattr(train.RunFolder, "lock", stop)
-    for gpus in (1, 3):
-        machine(gpus)
-        with pytest.raises(StoppedError):
-            train.train(load_run_config(preset_file("cpu/demo"), {"run_dir": str(tmp_path)}))
-    assert [each["train.colocate_all"] for each in asked] == [True, False]
-
-
-class StoppedError(Exception):
-    """Training would have begun."""
-
-
-def stop(_folder):
-    raise StoppedError
-
-
 PACKED = {"ds.packing_samples": True, "train.dynamic_batch_enable": True}
 
 
@@ -113,12 +82,6 @@ def test_presets_for_gpus_pack_where_flash_attention_is_built(flash_attention, m
 
 @pytest.mark.parametrize("name", [name for name in presets() if not name.startswith("cpu/")][:1])
 def test_without_flash_attention_nothing_packs(machine, name):
-    machine(8)
-    assert packing(load_run_config(preset_file(name))) == {}
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_a_configuration_without_token_budgets_is_not_packed(flash_attention, machine, name):
     machine(8)
     assert packing(load_run_config(preset_file(name))) == {}
 

@@ -1,56 +1,15 @@
 """KL, entropy, loss and clipping of a step are the same numbers, however its rollouts are batched."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
-
-from tests.processes import free_port, needs_its_accelerator, printed
 
 torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, peak_memory  # noqa: E402
-from restrain_openrlhf.hook.policy.token_means import LossBatch, TokenSums  # noqa: E402
+from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, LossBatch, TokenSums, peak_memory  # noqa: E402  # noqa: E402
 from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
-from tests.commands.k8s import known_metrics  # noqa: E402
-from tests.hook.token_means_case import BATCHINGS  # noqa: E402
-
-RANKS = (1, 2)
-SEQUENCE_LEVEL = [name for name in BATCHINGS if name.startswith("sequences")]
-TWICE = "two epochs of two optimizer steps"
-
-
-@pytest.fixture(scope="module", params=RANKS, ids=["one rank", "two ranks"])
-def steps(request):
-    """What every batching logs; all processes of it in one go, because DeepSpeed takes hold of the whole process."""
-    needs_its_accelerator()
-    words, ranks = ("-m", "tests.hook.token_means_case", free_port()), request.param
-    said, *_ = printed(*((*words, rank, ranks) for rank in range(ranks)))
-    return json.loads(said.strip().splitlines()[-1])
-
-
-@pytest.mark.parametrize("batching", BATCHINGS)
-def test_every_batching_logs_the_means_over_all_tokens(steps, batching):
-    logged, expected = steps["logged"][batching], dict(steps["expected"])
-    sequences = expected.pop("sequences")
-    if batching in SEQUENCE_LEVEL:
-        expected[LOSS] = sequences
-    if batching == TWICE:
-        expected[TRAINED_TOKENS] *= 2
-    assert {name: logged[name] for name in expected} == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_policy_logs_what_alerts_and_dashboards_ask_for(steps):
-    assert known_metrics.of_the_policy() <= set(steps["logged"]["whole"])
-
-
-def test_the_hosts_own_depend_on_batching(steps):
-    """Or the token means would not be needed."""
-    entropies = [steps["logged"][batching]["entropy_loss"] for batching in BATCHINGS]
-    assert max(entropies) > 2 * min(entropies)
-
 
 MASK = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
 ALL_TOKENS, ALL_ROLLOUTS = 4.0, 3.0
@@ -112,9 +71,3 @@ def test_peak_memory_is_the_fullest_gpus_and_begins_anew(monkeypatch):
     strategy = SimpleNamespace(all_reduce=lambda value, op: asked.append((value, op)) or 9.0)
     assert peak_memory(strategy) == {PEAK_MEMORY: 9.0}
     assert asked == [(7.0, "max"), "reset"]
-
-
-def test_without_cuda_there_is_no_peak():
-    if torch.cuda.is_available():
-        pytest.skip("there is CUDA")
-    assert peak_memory(SimpleNamespace()) == {}

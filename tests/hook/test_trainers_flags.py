@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("ray", reason="needs the training stack: make install")
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.install.trainers_flags import refuse_lost_rewards
+from restrain_openrlhf.hook.install.environment import refuse_lost_rewards
 
 pytestmark = pytest.mark.host
 
@@ -21,7 +21,7 @@ ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 @ray.remote(num_cpus=0)
 class Actor:
     def command(self):
-        from restrain_openrlhf.hook.install.trainers_flags import trainers_command
+        from restrain_openrlhf.hook.install.environment import trainers_command
         return trainers_command()
 print(ray.get(Actor.remote().command.remote()))
 """

@@ -15,9 +15,7 @@ from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
 
 from restrain_openrlhf.config.blocks import Agent  # noqa: E402
-from restrain_openrlhf.config.checks import refuse_settings  # noqa: E402
-from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, GroupError, ReferencePassError  # noqa: E402
+from restrain_openrlhf.errors import ConfigError, GroupError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.hook.rollout.agent_engine import GatheredRequests  # noqa: E402
@@ -29,11 +27,10 @@ from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     MISSING,
     TRUNCATED,
     VOTERS,
+    vote_columns,
 )
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed  # noqa: E402
 from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: E402
-from restrain_openrlhf.method import parse_settings  # noqa: E402
-from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch  # noqa: E402
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.hook.in_process import CUT, EOS, Letters, host_arguments, maker_of  # noqa: E402
@@ -101,6 +98,12 @@ def agent(tmp_path):
     return agent
 
 
+def vote_of(drawn):
+    """What the first rollout brings of the whole group."""
+    group = drawn[0]["label"]
+    return {**vote_columns(group.request, group.score), GENERATED: group.tokens}
+
+
 def drawn_by(actor, n, label=None):
     return asyncio.run(
         actor.generate_responses(
@@ -132,14 +135,14 @@ def test_two_turns_vote_with_their_last_and_keep_what_the_host_has_of_them(hooke
     assert [row["extra_logs"]["agent/asked"] for row in drawn] == [1.0, 1.0, 1.0, 0.0]
     assert {row["extra_logs"]["agent/restrain/advantage_pos"] for row in drawn} == {9.0}
     assert drawn[0]["extra_logs"][POSITIVE] != 9.0
-    assert drawn[0]["extra_logs"][GENERATED] == 3 + 10 + 3 + 10 + 8 + 10 + 10
+    assert vote_of(drawn)[GENERATED] == 3 + 10 + 3 + 10 + 8 + 10 + 10
     assert all(detokenize for *_, detokenize in actor.asked), "an agent reads text"
 
 
 def test_one_failed_trajectory_is_a_missing_answer_with_what_it_had_written(hooked, agent, caplog):
     hooked({"name": "ttrl"}, agent=agent())
     drawn = drawn_by(Actor([TWO_TURNS, ["b?", r"\boxed{2}"], ["c?", "fail"], ["fail"]]), 4)
-    assert [drawn[0]["extra_logs"][name] for name in (VOTERS, MISSING)] == [4.0, 2.0]
+    assert [vote_of(drawn)[name] for name in (VOTERS, MISSING)] == [4.0, 2.0]
     assert [row["extra_logs"][AGENT_FAILED] for row in drawn] == [0.5] * 4
     assert Letters().decode(drawn[2]["observation_tokens"], True) == "1+1=c?[ok]fail"
     assert drawn[2]["action_ranges"] == [(4, 7), (11, 16)]
@@ -156,7 +159,7 @@ def test_a_prompt_that_fails_whole_has_no_vote_and_four_in_a_row_are_an_error_wi
         assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [1.0, 1.0]
     assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [0.0, 0.0]
     for _ in range(3):
-        assert drawn_by(actor, 2)[0]["extra_logs"][MISSING] == 2.0
+        assert vote_of(drawn_by(actor, 2))[MISSING] == 2.0
     with pytest.raises(
         GroupError, match=r"4 prompts in a row failed. The first error for '1\+1=': OSError\('the tool is"
     ):
@@ -200,7 +203,7 @@ def test_a_trajectory_that_was_cut_off_or_fills_its_length_has_no_answer(hooked,
     hooked({"name": "ttrl"}, agent=agent())
     filling = "b?" + "x" * (MAX_LEN - 4 - 3)
     drawn = drawn_by(Actor([TWO_TURNS, [r"\boxed{2}~"], [filling], ["c?", r"\boxed{2}"]]), 4)
-    assert drawn[0]["extra_logs"][TRUNCATED] == 2.0
+    assert vote_of(drawn)[TRUNCATED] == 2.0
     assert [row["reward"] for row in drawn] == [1.0, 0.0, 0.0, 1.0]
     assert len(drawn[2]["observation_tokens"]) >= MAX_LEN
 
@@ -219,7 +222,7 @@ def test_of_several_answers_the_last_turns_the_last_of_all_or_the_tags_votes(hoo
     ]
     drawn = drawn_by(Actor(scripts), 3)
     assert [row["reward"] for row in drawn] == rewards
-    assert drawn[0]["extra_logs"][MISSING] == (0.0 if settings else 1.0)
+    assert vote_of(drawn)[MISSING] == (0.0 if settings else 1.0)
 
 
 def test_every_turn_of_every_trajectory_has_a_seed_of_its_own_that_follows_from_its_place(hooked, agent):
@@ -245,14 +248,6 @@ def test_trajectories_of_one_group_do_not_share_parameters(hooked, agent):
         ("1+1=a?\0[ok]", 0.25),
         ("1+1=longer?\0[ok]", 1.0),
     ]
-
-
-def test_votes_beyond_the_trained_trajectories_count(hooked, agent):
-    hooked({"name": "ttrl", "votes": 4, "train_on": 2}, agent=agent())
-    drawn = drawn_by(Actor([TWO_TURNS, OTHER, ["c?", r"\boxed{3}"], ["fail"]]), 2)
-    assert [row["reward"] for row in drawn] == [0.0, 1.0]
-    assert drawn[0]["extra_logs"][VOTERS] == 4.0
-    assert {row["extra_logs"][AGENT_FAILED] for row in drawn} == {0.25}
 
 
 def test_evaluation_is_drawn_by_the_same_agent_without_its_label_and_a_failed_one_is_wrong(hooked, agent):
@@ -332,44 +327,6 @@ def test_an_executor_whose_output_would_train_other_tokens_is_refused(hooked, ag
     hooked({"name": "ttrl"}, agent=agent(code))
     with pytest.raises(ConfigError, match=problem):
         drawn_by(Actor([TWO_TURNS, ["b?", r"\boxed{2}"]]), 2)
-
-
-def test_log_probabilities_that_an_executor_leaves_out_are_the_engines(hooked, agent):
-    code = TOOL + textwrap.dedent("""
-        class AgentExecutor(AgentExecutor):
-            async def execute(self, sampling_params, **others):
-                sampling_params.logprobs = None
-                return await super().execute(sampling_params=sampling_params, **others)
-        """)
-    hooked({"name": "ttrl"}, agent=agent(code))
-    drawn = drawn_by(Actor([TWO_TURNS, ["b?", r"\boxed{2}"]]), 2)
-    assert drawn[0]["rollout_log_probs"].tolist() == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 10
-
-
-def test_trees_are_refused_with_an_agent(agent):
-    from restrain_openrlhf.config.host_flags import parse
-
-    method = parse_settings({"name": "ettrl", "trees": 1, "forks": 1, "branches": 2})
-    config = HookConfig(method=method, agent=agent())
-    own = {"rollout.n_samples_per_prompt": 4, "algo.advantage.estimator": "group_norm", "algo.kl.use_loss": True}
-    flags = {**vars(parse([])), "vllm.num_engines": 1, **own}
-    with pytest.raises(ConfigError, match=r"which trajectories of your own agent do not support\. Choose a method"):
-        refuse_settings(config, flags)
-
-
-def test_a_reference_of_another_way_of_drawing_is_refused(agent):
-    mine, other = agent(), agent(turns="all")
-    sampled = {"n": 4, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 8}
-    made = SimpleNamespace(model="m", model_fingerprint="m", template="none", agent=mine.identity, **sampled)
-    reference = SimpleNamespace(path="ref.jsonl", provenance=made)
-    refuse_mismatch(reference, NeededReference(agent=mine.identity))
-    with pytest.raises(ReferencePassError, match=r"drawn by their_agent\.py .*, but this run draws by a single turn"):
-        refuse_mismatch(reference, NeededReference())
-    with pytest.raises(ReferencePassError, match=r"draws by their_agent\.py .* turns='all'"):
-        refuse_mismatch(reference, NeededReference(agent=other.identity))
-    made.agent = None
-    with pytest.raises(ReferencePassError, match="was drawn by a single turn, but this run draws by their_agent"):
-        refuse_mismatch(reference, NeededReference(agent=mine.identity))
 
 
 def test_the_offline_engine_draws_what_comes_together_at_once_and_an_error_reaches_all_who_wait():

@@ -74,7 +74,7 @@ def stand_ins(tmp_path, monkeypatch) -> StandIns:
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     from restrain_openrlhf.evaluation import job
     from restrain_openrlhf.hook.launch import train
-    from restrain_openrlhf.hook.logging.trainer import append_step
+    from restrain_openrlhf.hook.run_log import append_step
     from restrain_openrlhf.reference import offline_pass
     from tests.hook.test_trainer_metrics import votes
 

@@ -101,7 +101,7 @@ def test_a_model_whose_kl_is_not_finite_is_never_chosen(run, kl, expected):
 
 def test_a_kl_that_was_null_in_the_file_is_not_one_that_was_not_computed(tmp_path):
     """As the hook writes a row: a KL of NaN, and no entropy."""
-    from restrain_openrlhf.hook.logging.step_records import finite
+    from restrain_openrlhf.hook.run_log import finite
     from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, read_steps
 
     row = {"step": 1, **finite({KL: NAN, LOSS: 0.5, "text": "x"}), "votes": {}}

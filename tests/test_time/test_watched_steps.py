@@ -1,4 +1,4 @@
-"""A step is reported with the signals that may end the run: those of the stop rules, and the log-probability gap."""
+"""A step is reported with the signals that may end the run: those of the stop rules."""
 
 from types import SimpleNamespace
 
@@ -6,12 +6,10 @@ import pytest
 
 import test_time.training
 from restrain_openrlhf.answers import parse_kind
-from restrain_openrlhf.hook.launch.train import watched_gap
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import GAP, WatchedSignal
 from test_time.stopping import StopRules
 from test_time.training import train_watched
-from tests.test_time.steps import step, steps
+from tests.test_time.steps import steps
 
 NUMBER = parse_kind({"name": "number"})
 # The base model has one answer to half of its prompts: 100 and 100.001 are within the tolerance of 1e-4.
@@ -36,11 +34,3 @@ def test_the_stop_rules_signals_come_with_each_step(tmp_path, monkeypatch, rules
     train_watched(config, rules, BEFORE, lambda row, _total: heard.append(row))
     assert [[each.name for each in row.watched if each.is_near] for row in heard] == near
     assert [each.start for each in heard[0].watched if each.name == "top answer"] == [0.5] * bool(rules)
-
-
-def test_the_gap_is_watched_in_every_run_that_has_a_limit():
-    row = step(1)
-    row = type(row)(1, {**row.numbers, GAP: 0.4}, row.votes)
-    assert watched_gap(row, 0.5) == (WatchedSignal("log-probability gap", 0.4, 0.0, 0.5),)
-    assert watched_gap(row, None) == ()
-    assert watched_gap(step(1), 0.5) == ()

@@ -46,7 +46,7 @@ class Code(AnswerKind):
     from the row's column `examples` where there is one. Neither tests nor gold are read. Programs run in a sandbox.
     """
 
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
     reads: ClassVar[str] = (
         "An answer is the last Python block that defines the function that the prompt leaves open, or the bare rest of "
         "that function; for a prompt without a function, the last Python block."

@@ -281,7 +281,7 @@ def _scored() -> dict[str, list[Any]]:
 def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
     """The gradient of the formula, on a policy outside of DeepSpeed and without the host's log-probabilities.
 
-    These are replaced by the hook in a training step (hook/fixes/log_probs.py), so they are part of what is checked.
+    The hook replaces these in a training step (hook/fixes/training_step.py), so they are part of what is checked.
     """
     import torch  # noqa: PLC0415
 

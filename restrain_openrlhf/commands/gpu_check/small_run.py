@@ -60,7 +60,7 @@ def main(model: str) -> None:
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     import vllm  # noqa: PLC0415 - after the device is prepared
 
-    from restrain_openrlhf.hook.rollout.held_weights import held  # noqa: PLC0415
+    from restrain_openrlhf.hook.rollout.samples import held  # noqa: PLC0415
 
     options: dict[str, Any] = {"enforce_eager": True, **detect().engine_options}
     engine = vllm.LLM(

@@ -16,7 +16,7 @@ from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.answers.votes import EXAMPLES, representative
 from restrain_openrlhf.commands.premise.frozen import FrozenGroup, FrozenPass
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError
-from restrain_openrlhf.evaluation.estimators import ReliabilitySoFar, SizeRow, Z
+from restrain_openrlhf.evaluation.grade import ReliabilitySoFar, SizeRow, Z
 from restrain_openrlhf.method import METHODS, Method, build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.method.types import Floats

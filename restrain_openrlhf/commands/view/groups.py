@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.answers.votes import representative
-from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
+from restrain_openrlhf.evaluation.labels import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout, kept_files, kept_prompts, read_kept
 from restrain_openrlhf.reference import Reference, load_reference

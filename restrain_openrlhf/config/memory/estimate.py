@@ -31,7 +31,7 @@ MAX_LIVE_PARAMETERS = 1_000_000_000
 ZERO_2 = 2
 # Bytes per logit. Actor.forward makes an fp32 copy of the bf16 logits, then drops these (openrlhf/models/actor.py).
 FORWARD_BYTES = 2 + 4
-# In the backward pass (hook/fixes/log_probs.py): the fp32 logits, overwritten by their gradient, and its bf16 copy.
+# In the backward pass (hook/fixes/training_step.py): the fp32 logits, overwritten by their gradient, and its bf16 copy.
 BACKWARD_BYTES = 4 + 2
 # With a temperature other than 1 there is a second fp32 tensor, because dividing copies the gradient.
 BACKWARD_BYTES_TEMPERED = 4 + 4 + 2
@@ -190,7 +190,7 @@ def bytes_of_a_logit(flags: Flags) -> int:
 def _masks(held: Held) -> Iterator[MemoryLine]:
     """The attention masks of a sliding window, where a padded sequence can be as long as the window.
 
-    Without a window, batches that are padded on the right need no mask (hook/fixes/right_padding.py), nor do packed
+    Without a window, batches that are padded on the right need no mask (hook/fixes/training_step.py), nor do packed
     batches.
     """
     window, longest = held.shape.sliding_window, int(held.flags["data.max_len"])

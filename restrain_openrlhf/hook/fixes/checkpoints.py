@@ -4,9 +4,8 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from restrain_openrlhf.config.memory import GIB
 from restrain_openrlhf.data.outputs import write_whole
@@ -23,27 +22,20 @@ ZIP_WRITER = ("PytorchStreamWriter", "unexpected pos")
 
 @dataclass(frozen=True)
 class Saving:
-    """The arguments of the host's save_ckpt: write DeepSpeed's checkpoint `tag` in `save_dir`.
+    """The arguments of the host's save_ckpt, with its defaults: write DeepSpeed's checkpoint `tag` in `save_dir`.
 
     At most `max_num` checkpoints of `max_mem` GiB together may remain.
     """
 
     model: Any
     save_dir: str
-    tag: str | None
-    max_num: int
-    max_mem: float
-    client_state: Mapping[str, Any] | None
-    save_latest: bool
-    metric_value: float | None
-    metric_key: str | None
-
-    @classmethod
-    def of(cls, wrapped: Callable[..., None], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
-        """From the arguments of the host's call and the host's defaults."""
-        given = signature(wrapped).bind(*args, **kwargs)
-        given.apply_defaults()
-        return cls(**given.arguments)
+    tag: str | None = None
+    max_num: int = 3
+    max_mem: float = 1000
+    client_state: Mapping[str, Any] | None = None
+    save_latest: bool = True
+    metric_value: float | None = None
+    metric_key: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -54,14 +46,14 @@ class Saving:
         return Path(self.save_dir, self.tag if self.tag is not None else f"global_step{self.model.global_steps}")
 
 
-def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def save_ckpt(_wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Replaces the host's save_ckpt, which deletes old checkpoints, even the only one, before it writes the next.
 
     Here `latest` names the new checkpoint once every rank has written its part, and only then are surplus checkpoints
     deleted. This can go when OpenRLHF does so (utils/deepspeed/deepspeed.py). Raises CheckpointError if the
     checkpoint cannot be written, as on a full disk; older ones stay usable.
     """
-    saving = Saving.of(wrapped, args, kwargs)
+    saving = Saving(*args, **kwargs)
     try:
         with lora.without_base(strategy, saving.model):
             _write(strategy, saving)

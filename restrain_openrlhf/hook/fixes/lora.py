@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from peft import PeftModel
@@ -164,11 +165,9 @@ def naming_whole_weights(model: Any) -> Iterator[None]:
     if not isinstance(model, PeftModel):
         yield
         return
-    model.named_parameters = lambda: whole_weights(model, model.get_base_model().named_parameters())  # type: ignore[method-assign,assignment,misc]
-    try:
+    base = model.get_base_model().named_parameters
+    with patch.object(model, "named_parameters", lambda: whole_weights(model, base())):
         yield
-    finally:
-        del model.named_parameters
 
 
 def save_model(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -213,12 +212,12 @@ def without_base(strategy: Any, engine: Any) -> Iterator[None]:
     if not isinstance(model, PeftModel):
         yield
         return
-    engine.save_checkpoint = partial(engine.save_checkpoint, exclude_frozen_parameters=True)
+    trained_alone = partial(engine.save_checkpoint, exclude_frozen_parameters=True)
     second_names = model.register_state_dict_post_hook(_drop_second_names)  # type: ignore[no-untyped-call]
     try:
-        yield
+        with patch.object(engine, "save_checkpoint", trained_alone):
+            yield
     finally:
-        del engine.save_checkpoint
         second_names.remove()
 
 
@@ -241,23 +240,14 @@ def make_policy_the_reference(maker: Any) -> None:
 def without_adapter(group: Any) -> Any:
     """A copy of the policy's group (trainer/ray/launcher.py) whose batches run with the adapter off."""
     plain = copy.copy(group)
-    plain._actor_handlers = [_WithoutAdapter(actor) for actor in group._actor_handlers]
+    plain._actor_handlers = [_asking_without_adapter(actor) for actor in group._actor_handlers]
     return plain
 
 
-@dataclass(frozen=True)
-class _WithoutAdapter:
+def _asking_without_adapter(actor: Any) -> Any:
     """The handle of a policy process, as far as the host uses that of a reference policy."""
-
-    actor: Any
-
-    @property
-    def execute_batch(self) -> Any:
-        return SimpleNamespace(remote=partial(self.actor.__ray_call__.remote, run_without_adapter))
-
-    @property
-    def empty_cache(self) -> Any:
-        return self.actor.empty_cache
+    batch = SimpleNamespace(remote=partial(actor.__ray_call__.remote, run_without_adapter))
+    return SimpleNamespace(execute_batch=batch, empty_cache=actor.empty_cache)
 
 
 def run_without_adapter(actor: Any, method: str, data: Any, start: int, end: int) -> Any:

@@ -10,7 +10,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.jsonl import arrow
 from restrain_openrlhf.data.prompt_reader import PromptReader
-from restrain_openrlhf.method import Method, build
+from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing, selected
 from restrain_openrlhf.reference.offline_engine import Sampling, refuse_long_prompts
@@ -47,68 +47,52 @@ def check_run(config: HookConfig, flags: Flags, on_read: Callable[[str], None] =
 
 
 @dataclass(frozen=True)
-class LoadedPrompts:
-    """The prompts of a run, and the identities of their template and of the model."""
-
-    fingerprint: str
-    template: str
-    prompts: Sequence[Prompt]
-
-
-@dataclass(frozen=True)
 class RunInputs:
-    """The inputs of a run as its settings name them; nothing has been read yet.
-
-    A `service` scores the groups. `reader` reads the prompts of `source`.
-    """
+    """The inputs of a run as its settings name them, not read yet. `reader` reads the prompts of `source`."""
 
     config: HookConfig
     flags: Flags
-    method: Method
     source: PromptSource
-    service: "ScoreService | None"
     reader: PromptReader
 
     @classmethod
     def of(cls, config: HookConfig, flags: Flags) -> Self:
         """The inputs that the settings name.
 
-        Raises ConfigError for several data sets or a wrong token, DataError where rollouts could not be kept.
+        Raises ConfigError for several data sets, DataError where rollouts could not be kept.
         """
         if config.keeps_rollouts:
             arrow()
         source = prompt_source(flags)
-        return cls(config, flags, build(config.method), source, _service(config), source.reader())
+        return cls(config, flags, source, source.reader())
 
     def check(self) -> int:
         """The number of prompts that are trained on. Raises a RestrainError; see `check_run`."""
-        config, method = self.config, self.method
+        config, method = self.config, build(self.config.method)
+        service = None if config.service is None else _service(config, config.service)
         if config.agent is not None:
             from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: PLC0415 - imports OpenRLHF
 
             load_executor(config.agent)
-        loaded = self.load()
+        needed, prompts = self.load()
         # Where a service scores, the run's own processes read answers only for evaluations.
-        if self.service is None or self.flags["eval.dataset"]:
-            config.answers.check(prompt.row for prompt in loaded.prompts)
-        texts = [prompt.text for prompt in loaded.prompts]
-        made = {"model_fingerprint": loaded.fingerprint, "template": loaded.template}
-        needed = _needed_reference(config, self.flags, method).model_copy(update=made)
-        if self.service is not None:
-            self.service.check(
-                method, texts[0], self.flags["rollout.n_samples_per_prompt"], needed, loaded.prompts[0].row
-            )
+        if service is None or self.flags["eval.dataset"]:
+            config.answers.check(prompt.row for prompt in prompts)
+        if service is not None:
+            n = self.flags["rollout.n_samples_per_prompt"]
+            service.check(method, prompts[0].text, n, needed, prompts[0].row)
             if method.selection is None:
                 # The service has read the reference; this process only needs it to select prompts.
-                return len(texts)
+                return len(prompts)
         reference = load_reference(config.reference) if config.reference else None
         GroupScorer(method, reference, config.answers)
         if reference is None:
-            return len(texts)
+            return len(prompts)
         refuse_mismatch(reference, needed)
-        refuse_missing(reference, loaded.prompts)
+        refuse_missing(reference, prompts)
         if method.needs_reference:
             reference.refuse_missing(config.missing_limit)
+        texts = [prompt.text for prompt in prompts]
         return len(texts) if method.selection is None else len(selected(method.selection, reference, texts))
 
     def _evaluated(self) -> Iterator[PromptSource]:
@@ -116,10 +100,11 @@ class RunInputs:
         for name in filter(None, str(self.flags["eval.dataset"] or "").split(",")):
             yield replace(self.source, dataset=name.strip(), split=self.flags["eval.split"])
 
-    def load(self) -> LoadedPrompts:
+    def load(self) -> tuple[NeededReference, Sequence[Prompt]]:
         """Read the prompts and check them with the model's tokenizer, without loading weights.
 
-        Raises ConfigError for a missing model, DataError for bad prompts and prompts that are too long.
+        Returns how the reference must have been drawn, too. Raises ConfigError for a missing model, DataError for bad
+        prompts and prompts that are too long.
         """
         model = self.flags["actor.model_name_or_path"]
         fingerprint = model_fingerprint(model)
@@ -137,29 +122,27 @@ class RunInputs:
         # Without rollout.max_new_tokens the host reserves one token for the response (utils/agent.py).
         room = Sampling(max_len=self.flags["data.max_len"], max_new_tokens=self.flags["rollout.max_new_tokens"] or 1)
         refuse_long_prompts(prompts, tokenizer, room)
-        return LoadedPrompts(fingerprint, template_identity(self.source, tokenizer), prompts)
+        return self._needed(fingerprint, template_identity(self.source, tokenizer)), prompts
+
+    def _needed(self, fingerprint: str, template: str) -> NeededReference:
+        """How the reference must have been drawn; but for its votes if the method does not read them."""
+        config, flags = self.config, self.flags
+        needed = NeededReference(model_fingerprint=fingerprint, template=template, agent=config.agent_identity)
+        if not build(config.method).needs_reference:
+            return needed
+        drawn = {
+            "n": flags["rollout.n_samples_per_prompt"],
+            "temperature": flags["rollout.temperature"],
+            "top_p": flags["rollout.top_p"],
+            "max_new_tokens": flags["rollout.max_new_tokens"] or flags["data.max_len"],
+        }
+        return needed.model_copy(update=drawn).by(config.reference_n, config.reference_sampling)
 
 
-def _needed_reference(config: HookConfig, flags: Flags, method: Method) -> NeededReference:
-    """How the reference must have been drawn; only by which agent if the method does not read its votes."""
-    if not method.needs_reference:
-        return NeededReference(agent=config.agent_identity)
-    drawn = NeededReference(
-        n=flags["rollout.n_samples_per_prompt"],
-        temperature=flags["rollout.temperature"],
-        top_p=flags["rollout.top_p"],
-        max_new_tokens=flags["rollout.max_new_tokens"] or flags["data.max_len"],
-        agent=config.agent_identity,
-    )
-    return drawn.by(config.reference_n, config.reference_sampling)
-
-
-def _service(config: HookConfig) -> "ScoreService | None":
-    if config.service is None:
-        return None
+def _service(config: HookConfig, url: str) -> "ScoreService":
     from restrain_openrlhf.hook.rollout.group_scoring import (  # noqa: PLC0415 - needs aiohttp, as OpenRLHF does
         TRIAL_SECONDS,
         ScoreService,
     )
 
-    return ScoreService.of(config, config.service, TRIAL_SECONDS)
+    return ScoreService.of(config, url, TRIAL_SECONDS)

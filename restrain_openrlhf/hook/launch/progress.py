@@ -13,7 +13,6 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from restrain_openrlhf.answers.votes import MANY_MISSING
 from restrain_openrlhf.records.metrics import STEP_SECONDS, StepRow
 
 OnPhase = Callable[[str], None]
@@ -63,7 +62,6 @@ class _StepProgress:
         self._label, self._bar, self._console = label, bar, bar.console
         self._task = bar.add_task(label, total=None)
         self._seconds: deque[float] = deque(maxlen=LATEST_STEPS)
-        self._has_warned = False
 
     def on_phase(self, name: str) -> None:
         """Show a new phase, of unknown length."""
@@ -80,23 +78,10 @@ class _StepProgress:
         self._bar.facts = f"{facts}{_near(row)}"
         self._bar.update(self._task, description=f"{self._label}: training", completed=row.step, total=total)
         self._print_line(f"step {row.step}/{total}  {facts}")
-        self._warn_of_missing_answers(row)
 
     def _print_line(self, text: str) -> None:
         if not self._console.is_terminal:
-            self._print(f"{datetime.now():%H:%M:%S}  {self._label}: {text}")
-
-    def _warn_of_missing_answers(self, row: StepRow) -> None:
-        share = row.votes["missing_share_of_voters"]
-        if share > MANY_MISSING and not self._has_warned:
-            self._has_warned = True
-            self._print(
-                f"{self._label}: warning: {share:.0%} of the rollouts of step {row.step} have no answer and do not "
-                "vote. The run's log shows some of what was not read."
-            )
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+            self._console.print(f"{datetime.now():%H:%M:%S}  {self._label}: {text}", markup=False, soft_wrap=True)
 
 
 def _pace(seconds: deque[float], left: int) -> str:

@@ -1,10 +1,9 @@
 """Trains a configuration from the start or from its last checkpoint: checks it, starts OpenRLHF, follows the steps."""
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.this_machine import HostRun
@@ -13,12 +12,12 @@ from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
-from restrain_openrlhf.machine.cuda_toolkit import first_build
+from restrain_openrlhf.machine.cuda import first_build
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
-from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
+from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_module, start_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import GAP, StepRow, WatchedSignal, each_step, step_row
+from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
@@ -38,10 +37,10 @@ def train(
     """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
 
     `on_read` gets a line that says what was read as prompts. `on_phase` is called when everything is checked and the
-    host is started. `on_step` gets the row of each step,
-    including those of an earlier start, and the run's number of steps. `should_stop` is called after each step; if it
-    returns a reason, the run ends for good (`RunFolder.completion`) without a last model. Raises ConfigError, DataError
-    or ReferencePassError before anything heavy starts, RunError if the host stops early.
+    host is started. `on_step` gets the row of each step, including those of an earlier start, and the run's number of
+    steps. `should_stop` is called after each step; if it returns a reason, the run ends for good
+    (`RunFolder.completion`) without a last model. Raises ConfigError, DataError or ReferencePassError before anything
+    heavy starts, RunError if the host stops early.
     """
     folder = RunFolder(config.run_dir)
     check_version()
@@ -49,7 +48,7 @@ def train(
     total = total_steps(run, check_run(run.config, run.flags, on_read))
 
     def report(row: StepRow) -> None:
-        on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)), total)
+        on_step(row, total)
 
     lock = folder.lock()
     try:
@@ -62,13 +61,6 @@ def train(
     finally:
         os.close(lock)
     return folder
-
-
-def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:
-    """The gap between vLLM's log-probabilities and the policy's, which ends a run at `limit`; empty without a limit."""
-    if limit is None or GAP not in row.numbers:
-        return ()
-    return (WatchedSignal("log-probability gap", row.numbers[GAP], 0.0, limit),)
 
 
 def refuse_another_run(config: RunConfig) -> None:
@@ -103,22 +95,16 @@ def _run_host(
 ) -> str | None:
     """Run the host. Returns why the run was stopped, or None if the host reached its end."""
     watched = Watched(FollowedFile(folder.metrics), on_step, should_stop)
-    with folder.log.open("ab") as log:
-        start = folder.log.stat().st_size
-        with ending_with_us() as running:
-            host = subprocess.Popen(
-                [*command(folder, words), CHECKED],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=(lock,),
-                env=python_environment(),
-            )
-            running.append(host)
-            while host.poll() is None:
-                if reason := watched.look():
-                    return reason
-                time.sleep(POLL_SECONDS)
-            watched.report()
+    start = folder.log.stat().st_size if folder.log.exists() else 0
+    given = ["--restrain.config", folder.hook_config, *words, CHECKED]
+    with ending_with_us() as running:
+        host = start_module(ENTRY_POINT, given, folder.log, pass_fds=(lock,))
+        running.append(host)
+        while host.poll() is None:
+            if reason := watched.look():
+                return reason
+            time.sleep(POLL_SECONDS)
+        watched.report()
     if host.returncode != 0:
         why = error_tail(folder.log, start)
         raise RunError(f"OpenRLHF stopped with status {host.returncode}.\n{why}\nLog: {folder.log}")

@@ -1,19 +1,138 @@
-"""The optimizer step in the policy's processes: it reads A⁺ and A⁻, has the paired loss, and keeps token means."""
+"""The policy's optimizer step: the m-label loss (eq. 6) as two calls of the host's own loss, and u_x on its KL term."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch import distributed, nn
 
 from restrain_openrlhf.errors import HookNotActiveError
-from restrain_openrlhf.hook.fixes.log_probs import logits_read_again
+from restrain_openrlhf.hook.fixes.training_step import logits_read_again
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.hook.policy.paired_loss import PairedLoss, paired, weighted_kl
-from restrain_openrlhf.hook.policy.token_means import LossBatch
 from restrain_openrlhf.hook.rollout.training_data import shuffle_seed
+from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
 PEAK_MEMORY = "restrain/peak_gpu_memory_bytes"
+MEANS = (KL, ENTROPY, LOSS, CLIP_RATIO)
+
+
+@dataclass(frozen=True)
+class LossBatch:
+    """The response tokens of a micro-batch, and what the host divided its sums by (models/loss.py, aggregate_loss).
+
+    `mask` is (B, T). The host's loss times `divisor` is a sum over `values` terms: the losses of tokens, or with a
+    sequence-level loss the means of sequences. KL and entropy are always token-level, with `token_divisor`.
+    """
+
+    mask: torch.Tensor
+    divisor: torch.Tensor
+    values: torch.Tensor
+    token_divisor: torch.Tensor
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Any], token_level: bool) -> "LossBatch":
+        """From the keyword arguments of the host's loss."""
+        mask, ranks = batch["action_mask"], batch["dp_size"]
+        per_token, per_sequence = batch["batch_num_tokens"] / ranks, batch["global_batch_size"] / ranks
+        if token_level:
+            return cls(mask, per_token, mask.sum(), per_token)
+        return cls(mask, per_sequence, (mask.sum(dim=-1) > 0).sum(), per_token)
+
+
+class TokenSums:
+    """The sums of one rank over a training step: the sum and the number of values for each name of MEANS.
+
+    Their means do not depend on how an optimizer step's rollouts are batched, on packing, or on the number of ranks, as
+    the host's own numbers do: those are means over micro-batches of sums divided by the whole step's tokens
+    (trainer/ray/ppo_actor.py, ppo_train). The sums stay on the policy's device until the end of the step, so that no
+    micro-batch waits for them.
+    """
+
+    def __init__(self) -> None:
+        self._sums = torch.zeros(len(MEANS), 2, dtype=torch.float64)
+
+    def add(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
+        """Add `count` values whose sum is `total`, both 0-D."""
+        self._sums = self._sums.to(total.device)
+        self._sums[MEANS.index(name)] += torch.stack([total.detach().double(), count.double()])
+
+    def add_micro_batch(self, metrics: Mapping[str, Any], batch: LossBatch, kl: torch.Tensor | None) -> None:
+        """Add a micro-batch: the `metrics` of the host's training_step, and the unweighted `kl` per token (B, T)."""
+        tokens = batch.mask.sum()
+        self.add(LOSS, metrics["policy_loss"] * batch.divisor, batch.values)
+        self.add(CLIP_RATIO, torch.where(tokens > 0, metrics["ppo_clip_ratio"] * tokens, 0.0), tokens)
+        if "entropy_loss" in metrics:
+            self.add(ENTROPY, metrics["entropy_loss"] * batch.token_divisor, tokens)
+        if kl is not None:
+            self.add(KL, (kl * batch.mask).sum(), tokens)
+
+    def over_ranks(self, group: Any = None) -> dict[str, float]:
+        """The means over all ranks of the data-parallel `group`, and the tokens trained on, counted in each epoch.
+
+        A mean without values is left out, such as KL without a reference policy.
+        """
+        sums = self._sums.clone()
+        if distributed.is_initialized():
+            sums = sums.to(torch.cuda.current_device())
+            distributed.all_reduce(sums, group=group)
+        rows = dict(zip(MEANS, sums.tolist(), strict=True))
+        means = {name: total / count for name, (total, count) in rows.items() if count}
+        return {**means, TRAINED_TOKENS: rows[CLIP_RATIO][1]}
+
+
+class PairedLoss(nn.Module):
+    """The host's loss with A⁺ plus the host's loss with A⁻, which is exactly sum_j w_j loss(A_j), clipped or not.
+
+    docs/concepts/method.md has the derivation. `host_loss` is OpenRLHF's PolicyLoss (models/loss.py); any loss that is
+    positively homogeneous in the advantage will do. `sums` belongs to the training step, for its token means.
+    """
+
+    def __init__(self, host_loss: nn.Module) -> None:
+        super().__init__()
+        self.host_loss = host_loss
+        self.batch: dict[str, Any] = {}
+        self.sums = TokenSums()
+
+    def forward(
+        self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, **batch: Any
+    ) -> tuple[torch.Tensor, ...]:
+        """The host's arguments and results, but `advantages` is (2, B, 1): A⁺ and A⁻ of each rollout.
+
+        A token is clipped under A⁺ or under A⁻, never under both, so the clip ratios are added; the other diagnostics
+        do not depend on the advantage. `batch` is kept until the next call, because it says what the host divided its
+        sums by.
+        """
+        self.batch = batch
+        positive, negative = advantages
+        loss_positive, clipped_above, *diagnostics = self.host_loss(log_probs, old_log_probs, positive, **batch)
+        loss_negative, clipped_below, *_ = self.host_loss(log_probs, old_log_probs, negative, **batch)
+        return (loss_positive + loss_negative, clipped_above + clipped_below, *diagnostics)
+
+
+@contextmanager
+def weighted_kl(trainer: Any, weights: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+    """Within the block, the trainer multiplies each rollout's KL by its weight (u_x, eq. 6).
+
+    `weights` is (B,). Yields a list to which the unweighted KL, (B, T), is appended when it is computed.
+    `compute_approx_kl` is replaced because training_step (trainer/ray/ppo_actor.py) computes and aggregates KL in one
+    step; this can go when the host takes a KL weight for each sample.
+    """
+    host_module: Any = sys.modules[type(trainer).__module__]
+    original = host_module.compute_approx_kl
+    unweighted: list[torch.Tensor] = []
+
+    def weighted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        per_token: torch.Tensor = original(*args, **kwargs)
+        unweighted.append(per_token.detach())
+        return per_token * weights.to(per_token).unsqueeze(-1)
+
+    with patch.object(host_module, "compute_approx_kl", weighted):
+        yield unweighted
 
 
 def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -24,7 +143,7 @@ def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], 
     """
     if config_here().seeded_rollouts:
         torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
-    with paired(trainer) as loss:
+    with patch.object(trainer, "actor_loss_fn", PairedLoss(trainer.actor_loss_fn)) as loss:
         status = wrapped(*args, **kwargs)
     means = loss.sums.over_ranks(trainer.strategy.ds_device_mesh["dp"].get_group())
     return {**status, **means, **peak_memory(trainer.strategy)}

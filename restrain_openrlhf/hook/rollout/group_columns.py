@@ -22,7 +22,7 @@ MAJORITY_COUNT = "restrain/majority_count"
 EFFECTIVE_LABELS = "restrain/effective_labels"
 MISSING = "restrain/missing"
 TRUNCATED = "restrain/truncated"
-# Only for the hooked trainer: the response tokens that were generated for the group.
+# The response tokens that were generated for the group.
 GENERATED = "restrain/generated_tokens"
 # The prompt's place among all that the run has dispatched, with `seeded_rollouts`.
 PLACE = "restrain/place"
@@ -34,9 +34,6 @@ AGENT_FAILED = "restrain/agent_failed"
 AGENT_LOG = "agent/"
 TRAINED_ON = (POSITIVE, NEGATIVE, KL_WEIGHT)
 AGENT = (AGENT_REWARD, AGENT_TURNS, AGENT_FAILED)
-VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED)
-# What the first rollout of a group carries to the hooked trainer on behalf of the group, besides the group itself.
-GROUP_COLUMNS = (*VOTE, GENERATED)
 
 
 def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
@@ -62,7 +59,7 @@ def vote_columns(request: GroupRequest, score: GroupScore) -> dict[str, float]:
 
 
 def take_votes(samples: Sequence[Any], n: int, kind: AnswerKind = MATHEMATICS) -> StepVotes:
-    """Statistics of a step's groups of n rollouts. Columns that are not trained on are removed from the rollouts.
+    """Statistics of a step's groups of n rollouts. Places are removed from the rollouts.
 
     `samples` are the host's Experience objects, one rollout each (experience.py), and their `kind` of answer says which
     majorities of different prompts are equal. Raises GroupError if their number is no multiple of n, or n neighbours do
@@ -74,16 +71,13 @@ def take_votes(samples: Sequence[Any], n: int, kind: AnswerKind = MATHEMATICS) -
             "rollout was lost or filtered out: see the rollout workers' log."
         )
     prompts = [_prompt_of(samples[start : start + n]) for start in range(0, len(samples), n)]
-    firsts = [sample.info for sample in samples[::n]]
-    votes = {
-        name.removeprefix("restrain/"): np.array([float(info[name].item()) for info in firsts])
-        for name in (*VOTE, GENERATED)
-    }
-    majorities = kind.alike([sample.labels[0].score.majority_key for sample in samples[::n]])
+    groups = [sample.labels[0] for sample in samples[::n]]
+    rows = [{**vote_columns(group.request, group.score), GENERATED: group.tokens} for group in groups]
+    votes = {name.removeprefix("restrain/"): np.array([float(row[name]) for row in rows]) for name in rows[0]}
+    majorities = kind.alike([group.score.majority_key for group in groups])
     pair = (torch.cat([sample.info[name] for sample in samples]).numpy() for name in (POSITIVE, NEGATIVE))
     for sample in samples:
-        for name in (*GROUP_COLUMNS, PLACE):
-            sample.info.pop(name, None)
+        sample.info.pop(PLACE, None)
     return step_votes(prompts, votes, majorities, *pair)
 
 
@@ -102,8 +96,7 @@ def take_agent_logs(samples: Sequence[Any]) -> dict[str, float]:
 def _prompt_of(samples: Sequence[Any]) -> str:
     """The prompt of a group. Raises an error unless all of its rollouts share the prompt and were scored."""
     without = sum(not sample.info.keys() >= set(TRAINED_ON) for sample in samples)
-    is_whole = samples[0].info.keys() >= set(GROUP_COLUMNS) and isinstance(samples[0].labels[0], ScoredGroup)
-    if without or not is_whole:
+    if without or not isinstance(samples[0].labels[0], ScoredGroup):
         raise HookNotActiveError(
             f"{without or len(samples)} of a prompt's {len(samples)} rollouts carry no advantages: the rollout actors "
             "that drew them do not run this project's agent, or run it without the hook."
@@ -120,13 +113,14 @@ def _prompt_of(samples: Sequence[Any]) -> str:
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """The texts that were scored, those of voters included, and the score.
+    """The texts that were scored, those of voters included, the score, and the number of generated tokens.
 
     It travels to the trainer in a label's place.
     """
 
     request: GroupRequest
     score: GroupScore
+    tokens: int = 0
 
 
 def labels(group: ScoredGroup, trained: int, carry: bool) -> list[Any]:

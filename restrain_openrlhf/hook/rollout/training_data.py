@@ -46,7 +46,7 @@ class Progress:
         return Visit(place, _seed("prompt", train_seed, place))
 
 
-# The progress of each of the host's sample generators. A run that resumes sets it (hook/logging/trainer.py).
+# The progress of each of the host's sample generators. A run that resumes sets it (hook/run_log.py).
 PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 
 

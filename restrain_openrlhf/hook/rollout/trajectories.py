@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from inspect import signature
-from itertools import count
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,83 +17,11 @@ from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.config.host_flags import is_agent
 from restrain_openrlhf.errors import ConfigError, GroupError
 from restrain_openrlhf.hook.rollout.group_columns import AGENT_FAILED, AGENT_LOG, AGENT_REWARD, AGENT_TURNS
-from restrain_openrlhf.hook.rollout.group_gathering import all_or_none
+from restrain_openrlhf.hook.rollout.rollout_engine import RecordingEngine, all_or_none
 from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 
-Span = tuple[int, int]
 # If all trajectories of one prompt fail, the policy may be the cause; for so many prompts in a row it is the agent.
 FAILED_PROMPTS = 4
-# Before 0.10.0 the host's executors take no images.
-TAKES_IMAGES = "images" in signature(AgentExecutorBase.execute).parameters
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One request of a trajectory: the tokens before it, and the generated tokens with their log-probabilities."""
-
-    before: list[int]
-    tokens: list[int]
-    log_probs: list[float] | None
-
-    @property
-    def span(self) -> Span:
-        """The positions of the generated tokens in the trajectory."""
-        return len(self.before), len(self.before) + len(self.tokens)
-
-    def is_in(self, trajectory: Sequence[int]) -> bool:
-        """Whether the trajectory contains this turn. An agent may ask for tokens that it does not keep."""
-        return list(trajectory[: self.span[1]]) == [*self.before, *self.tokens]
-
-
-class TrajectoryEngine:
-    """The engine of one trajectory, which records every turn; all else is that of the host's rollout actor.
-
-    With a `seed`, each request gets a seed of its own. With `log_probs`, log-probabilities are requested even if the
-    agent does not ask for them.
-    """
-
-    def __init__(self, engine: Any, seed: int | None = None, log_probs: bool = False) -> None:
-        self._engine, self._seed, self._log_probs = engine, seed, log_probs
-        self._requests = count()
-        self.turns: list[Turn] = []
-        self.failure: Exception | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
-        """The engine's output. An error of the engine is kept as `failure`, to tell it from an error of the agent."""
-        asked, request = deepcopy(sampling_params), next(self._requests)
-        if self._seed is not None:
-            asked.seed = rollout_seed(self._seed, request)
-        if self._log_probs:
-            asked.logprobs = asked.logprobs or 0
-        try:
-            # Before 0.10.0 the host's engine takes no images.
-            images = () if multi_modal_data is None else (multi_modal_data,)
-            output = await self._engine.generate(prompt_token_ids, asked, *images)
-        except Exception as error:
-            self.failure = error
-            raise
-        made = output.outputs[0]
-        tokens, found = list(made.token_ids), made.logprobs
-        log_probs = found and [each[token].logprob for token, each in zip(tokens, found, strict=True)]
-        self.turns.append(Turn(list(prompt_token_ids), tokens, log_probs))
-        return output
-
-    @property
-    def generated(self) -> int:
-        return sum(len(turn.tokens) for turn in self.turns)
-
-    def kept(self, trajectory: Sequence[int]) -> list[Turn]:
-        return [turn for turn in self.turns if turn.is_in(trajectory)]
-
-    def log_probs(self, trajectory: Sequence[int]) -> list[float]:
-        """The log-probability of each token of the trajectory; 0 for tokens that the policy did not generate."""
-        found = [0.0] * len(trajectory)
-        for turn in self.kept(trajectory):
-            found[slice(*turn.span)] = turn.log_probs or []
-        return found
 
 
 @dataclass(frozen=True)
@@ -156,10 +82,8 @@ class WrappedAgent:
 
         If the agent raises or takes too long, it ends there without an answer, and the log says why.
         """
-        engine = TrajectoryEngine(ask["llm_engine"], seed, log_probs)
+        engine = RecordingEngine(ask["llm_engine"], seed, log_probs)
         own = {**ask, "label": "", "llm_engine": engine, "sampling_params": deepcopy(ask["sampling_params"])}
-        if not TAKES_IMAGES:
-            own.pop("images", None)
         if log_probs:
             own["sampling_params"].logprobs = own["sampling_params"].logprobs or 0
         try:
@@ -180,7 +104,7 @@ class WrappedAgent:
         is_cut = output.get("truncated", False) or len(tokens) >= ask["max_length"]
         return Trajectory(output, self._voted(output, ask["hf_tokenizer"]), not is_cut, engine.generated)
 
-    def _failed(self, ask: Mapping[str, Any], engine: TrajectoryEngine, error: Exception) -> Trajectory:
+    def _failed(self, ask: Mapping[str, Any], engine: RecordingEngine, error: Exception) -> Trajectory:
         """The trajectory so far. The policy is trained on its turns, as on any rollout without an answer."""
         tokenized = ask["hf_tokenizer"](text=ask["prompt"], add_special_tokens=False, return_tensors="pt")
         turns = engine.turns[-1:]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from restrain_openrlhf.machine.cpu.host import PATCHES
-from restrain_openrlhf.machine.cuda_toolkit import EXTENSION_LOCK
+from restrain_openrlhf.machine.cuda import EXTENSION_LOCK
 from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.machine.devices import is_cuda_stack
 from restrain_openrlhf.machine.flash_attention import ATTENTION, by_torch, provide_flash_attention, unsupported
@@ -68,7 +68,7 @@ DEVICE = Device(
     unsupported=(
         Unsupported(
             "vllm.sync_with_ray",
-            "without CUDA, weights go to vLLM over TCP (restrain_openrlhf/machine/cpu/weight_sync.py)",
+            "without CUDA, weights go to vLLM over TCP (restrain_openrlhf/machine/cpu/host.py)",
         ),
         *by_torch(),
         *unsupported("which needs CUDA"),

@@ -1,14 +1,19 @@
-"""Stand-ins on a CPU for what the host's code asks of CUDA by name, and for products that a CPU lacks."""
+"""Stand-ins on a CPU for what the host asks of CUDA by name, for products that a CPU lacks, and for the weight sync."""
 
+import socket
 import sys
+from collections import deque
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping
+import yaml
 
-HERE = "restrain_openrlhf.machine.cpu"
+from restrain_openrlhf.machine.patching import patches_in
+
 # Room for 65,536 tokens of the demo's model.
 CACHE_BYTES = 256 * 2**20
 
@@ -96,34 +101,20 @@ def adam_step(wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...]
 
 
 def varlen_attn(_wrapped: object, _module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Replaces torch's variable-length attention (machine/flash_attention.py), which needs CUDA's flash kernel."""
-    return _one_after_the_other(*args, **kwargs)
+    """Replaces torch's variable-length attention, as machine/flash_attention.py calls it; it needs CUDA's flash kernel.
 
-
-def _one_after_the_other(
-    query: Any,
-    key: Any,
-    value: Any,
-    bounds: Any,
-    _bounds_of_keys: Any,
-    _longest: int,
-    _longest_of_keys: int,
-    *,
-    scale: float | None,
-    window_size: tuple[int, int],
-    enable_gqa: bool,
-) -> Any:
-    """Attention within each packed sequence, one after the other; q, k and v are (tokens, heads, d).
-
-    Sequence i has the tokens from `bounds[i]` to `bounds[i + 1]`, so there is one bound more than there are sequences.
+    Attention within each packed sequence, one after the other; q, k and v are (tokens, heads, d). Sequence i has the
+    tokens from `bounds[i]` to `bounds[i + 1]`, so there is one bound more than there are sequences.
     """
     import torch  # noqa: PLC0415 - the caller has it
 
-    lengths, is_causal = bounds.diff().tolist(), window_size == (-1, 0)
+    query, key, value, bounds, *_ = args
+    lengths, is_causal = bounds.diff().tolist(), kwargs["window_size"] == (-1, 0)
     whole = (each.transpose(0, 1).unsqueeze(0).split(lengths, dim=2) for each in (query, key, value))
-    attention = torch.nn.functional.scaled_dot_product_attention
     found = [
-        attention(q, k, v, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
+        torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=is_causal, scale=kwargs["scale"], enable_gqa=kwargs["enable_gqa"]
+        )
         for q, k, v in zip(*whole, strict=True)
     ]
     return torch.cat(found, dim=2)[0].transpose(0, 1)
@@ -168,55 +159,73 @@ def product_in_fp32(input: Any, weight: Any, bias: Any) -> Any:
     return product.to(input.dtype)
 
 
-PATCHES: tuple[Patch, ...] = (
-    Wrapping("torch.nn.modules.linear", "Linear.forward", "(self, input)", f"{HERE}.host:linear"),
-    Wrapping(
-        "vllm.model_executor.layers.utils",
-        "dispatch_cpu_unquantized_gemm",
-        "(layer, remove_weight)",
-        f"{HERE}.host:vllm_linear",
-    ),
-    Wrapping(
-        "torch.nn.attention.varlen",
-        "varlen_attn",
-        "(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux, scale, window_size, enable_gqa, "
-        "seqused_k, block_table, num_splits)",
-        f"{HERE}.host:varlen_attn",
-    ),
-    Replacement("torch.cuda", "current_device", "()", f"{HERE}.host:current_device"),
-    Replacement("torch.cuda", "set_device", "(device)", f"{HERE}.host:set_device"),
-    Replacement("torch.cuda", "empty_cache", "()", f"{HERE}.host:empty_cache"),
-    Replacement("torch.cuda", "synchronize", "(device)", f"{HERE}.host:synchronize"),
-    Replacement("torch.cuda", "current_stream", "(device)", f"{HERE}.host:current_stream"),
-    Wrapping(
-        "deepspeed.ops.adam.fused_adam",
-        "FusedAdam.step",
-        "(self, closure, grads, output_params, scale, grad_norms, grad_scaler)",
-        f"{HERE}.host:adam_step",
-    ),
-    Wrapping(
-        "openrlhf.trainer.ppo_utils.replay_buffer",
-        "NaiveReplayBuffer.__init__",
-        "(self, sample_batch_size, limit, cpu_offload, packing_samples, dynamic_batch)",
-        f"{HERE}.host:buffer_on_cpu",
-    ),
-    Wrapping(
-        "openrlhf.utils.deepspeed.deepspeed",
-        "init_device_mesh",
-        "(device_type, mesh_shape, *, mesh_dim_names, backend_override)",
-        f"{HERE}.host:mesh_on_cpu",
-    ),
-    Replacement(
-        "openrlhf.utils.distributed_util",
-        "stateless_init_process_group",
-        "(master_address, master_port, rank, world_size, device)",
-        f"{HERE}.weight_sync:connect_over_tcp",
-    ),
-    Wrapping("vllm.engine.arg_utils", "EngineArgs.__post_init__", "(self)", f"{HERE}.host:small_cache_whole_prompts"),
-    Replacement(
-        "openrlhf.trainer.ray.vllm_worker_wrap",
-        "WorkerWrap.update_weight",
-        "(self, name, dtype, shape, empty_cache)",
-        f"{HERE}.weight_sync:update_weight",
-    ),
-)
+class GlooGroup:
+    """The one method of vLLM's PyNcclCommunicator that OpenRLHF calls, over a group of torch's Gloo.
+
+    So weights go from the trainer to vLLM without NCCL.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def broadcast(self, tensor: Any, src: int = 0, stream: object = None) -> None:
+        """Send `tensor`, of any shape, from rank `src`; fill it on the other ranks. A CPU has no streams.
+
+        Returns on rank `src` when the tensor may change. Its own bytes are sent, not those of the buffer it views.
+        """
+        del stream
+        self._group.broadcast(tensor.detach().contiguous(), src).wait()
+
+
+def connect_over_tcp(master_address: str, master_port: int, rank: int, world_size: int, device: object) -> GlooGroup:
+    """Replaces `stateless_init_process_group` (openrlhf/utils/distributed_util.py), with the same arguments.
+
+    The group is not torch's default one, which the process has already. Gloo would listen where the host's name leads,
+    which may be an address that other hosts cannot reach; here it is the address from which this one reaches rank 0.
+    """
+    # As Any, because torch's types do not have the options of Gloo.
+    distributed: Any = import_module("torch.distributed")
+    gloo = distributed.ProcessGroupGloo
+    del device
+    store = distributed.TCPStore(master_address, master_port, world_size, is_master=rank == 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        route.connect((master_address, master_port))
+        own_address = route.getsockname()[0]
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=own_address)]
+    return GlooGroup(gloo(store, rank, world_size, options))
+
+
+def update_weight(worker: Any, name: str, dtype: Any, shape: tuple[int, ...], empty_cache: bool = False) -> None:
+    """Replaces `WorkerWrap.update_weight` (openrlhf/trainer/ray/vllm_worker_wrap.py), with the same arguments.
+
+    vLLM prepacks weights on a CPU, so parameters cannot be loaded one by one. They are kept until the last one, which
+    OpenRLHF marks with `empty_cache`, and are then reloaded together, each freed as soon as vLLM has its copy.
+    """
+    import torch  # noqa: PLC0415 - vLLM's worker has it already
+
+    weight = torch.empty(shape, dtype=dtype)
+    worker._model_update_group.broadcast(weight, src=0)
+    received = worker.__dict__.setdefault("_received_weights", deque())
+    received.append((name, weight))
+    if empty_cache:
+        del worker._received_weights, weight
+        worker.model_runner.reload_weights(weights_iterator=(received.popleft() for _ in range(len(received))))
+        pack_output_heads(worker.model_runner.get_model())
+
+
+def pack_output_heads(model: Any) -> None:
+    """Pack each output head of vLLM's `model` from its current weight.
+
+    A head that is tied to the embedding is not a parameter of the trainer's model, so no weight is sent for it. vLLM
+    (model_executor/model_loader/reload/layerwise.py) then leaves the head's packed copy as it was, although the
+    embedding has a new weight. This can go when reloading an embedding also packs the head that is tied to it.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead  # noqa: PLC0415 - costs seconds
+
+    for head in model.modules():
+        if isinstance(head, ParallelLMHead):
+            head.quant_method.process_weights_after_loading(head)
+
+
+PATCHES = patches_in(yaml.safe_load(Path(__file__).with_name("patches.yaml").read_text(encoding="utf-8")), __package__)

@@ -1,22 +1,19 @@
 """Writes what a program returned or printed as a text that is equal if Python's `==` or a judge says so.
 
-Runs inside the sandbox, with only the standard library. A value's own `__eq__`, `__hash__` and `__repr__` are not
-called, because a program may define them as it likes. A value whose content cannot be seen raises TypeError, since it
-would equal all others of its type.
+Runs inside the sandbox, with only the standard library. Values are data: numbers, texts, bytes, dates, containers and
+iterators of them. Other objects raise TypeError: their own `__eq__`, `__hash__` and `__repr__` are a program's, which
+may define them as it likes.
 """
 
-import copyreg
 import hashlib
 import math
 import re
-import sys
-from collections import ChainMap, deque
+from collections import deque
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
 from fractions import Fraction
 from itertools import islice
-from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 # Significant digits. Sums in another order differ from the 16th digit on, and a program's own rounding is coarser than
@@ -24,8 +21,7 @@ from typing import Any
 DIGITS = 9
 # The most items of an iterator that are read, because it may have no end.
 ITEMS = 10_000
-# The pickle protocol for copying that also covers slots.
-PICKLE_PROTOCOL = 4
+DATES = (date, datetime, time, timedelta)
 _DECIMAL = re.compile(r"[+-]?\d{1,300}\.\d{0,300}(?:[eE][+-]?\d{1,3})?")
 
 
@@ -50,22 +46,22 @@ def returned(value: object, ignore_order: bool) -> str:
     return "None" if value is None else _object(value, ignore_order)
 
 
-Container = list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any] | dict[Any, Any] | deque[Any]
+# The built-in containers, by the name under which their items are written, and whether order is no part of them.
+CONTAINERS: tuple[tuple[type, str, bool], ...] = (
+    (dict, "dict", True),
+    (set, "set", True),
+    (frozenset, "set", True),
+    (list, "list", False),
+    (tuple, "tuple", False),
+    (deque, "deque", False),
+)
 
 
-def _container(value: Container, ignore_order: bool) -> str:
+def _container(value: Any, ignore_order: bool) -> str:
     """Items are read by the built-in type's iterator, because a derived class may define another one."""
-    match value:
-        case dict():
-            return _row("dict", dict.items(value), True, ignore_order)
-        case set() | frozenset():
-            items = set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value)
-            return _row("set", items, True, ignore_order)
-        case list():
-            return _row("list", list.__iter__(value), ignore_order, ignore_order)
-        case tuple():
-            return _row("tuple", tuple.__iter__(value), ignore_order, ignore_order)
-    return _row("deque", deque.__iter__(value), ignore_order, ignore_order)
+    kind, name, is_unordered = next(each for each in CONTAINERS if isinstance(value, each[0]))
+    items = dict.items(value) if kind is dict else kind.__iter__(value)
+    return _row(name, items, is_unordered or ignore_order, ignore_order)
 
 
 def _row(kind: str, items: Iterable[object], is_unordered: bool, ignore_order: bool) -> str:
@@ -90,55 +86,15 @@ def _number(value: float | Fraction | Decimal) -> str:
 
 
 def _object(value: object, ignore_order: bool) -> str:
-    """Other values by their content, never by their address. Raises TypeError if the content cannot be seen."""
+    """Views, iterators and dates. Raises TypeError for all other objects."""
     match value:
-        case Enum():
-            return f"{type(value).__name__}.{value.name}"
         case KeysView() | ItemsView():
             return _row("set", value, True, ignore_order)
         case range() | Iterator() | ValuesView():
             return _row("iterator", islice(iter(value), ITEMS), ignore_order, ignore_order)
-        case FunctionType() | MethodType():
-            raise TypeError("whether two functions of programs are equal cannot be seen")
-    return _row(type(value).__name__, _held(value), False, ignore_order)
-
-
-def _held(value: object) -> list[object]:
-    """The parts of a value. Raises TypeError if they cannot be seen."""
-    match value:
-        case re.Match():
-            return [value.string, value.regs]
-        case ModuleType():
-            return [value.__name__]
-        case type():
-            return [_name_of(value)]
-    return _copied(value)
-
-
-def _name_of(kind: type) -> str:
-    """The name of a class in the standard library. Raises TypeError for others, whose names may not be unique."""
-    module = kind.__module__
-    if module.partition(".")[0] not in sys.stdlib_module_names:
-        raise TypeError("whether two classes of programs are equal cannot be seen")
-    return f"{module}.{kind.__qualname__}"
-
-
-def _copied(value: object) -> list[object]:
-    """The parts that a copy would be made from: arguments, other state, and attributes by name.
-
-    Dates, exceptions, slices, partial functions and others have content that no attribute shows. Raises TypeError for a
-    value that cannot be copied.
-    """
-    reduce = copyreg.dispatch_table.get(type(value))
-    found = reduce(value) if reduce else value.__reduce_ex__(PICKLE_PROTOCOL)
-    if isinstance(found, str):
-        return [found]
-    _, arguments, state, *_ = (*found, None)
-    # Attributes in slots are in a separate dict.
-    parts = state if isinstance(state, tuple) else (state,)
-    named = [part for part in parts if isinstance(part, dict)]
-    others = [part for part in parts if part is not None and not isinstance(part, dict)]
-    return [[each for each in arguments if each is not type(value)], others, dict(ChainMap(*named))]
+    if type(value) in DATES:
+        return repr(value)
+    raise TypeError(f"whether two values of type {type(value).__name__} are equal cannot be seen")
 
 
 def printed(text: str, ignore_order: bool) -> str:

@@ -28,8 +28,8 @@ PATH_BENEATH = 1
 # All rights of Landlock's first version, LANDLOCK_ACCESS_FS_EXECUTE to MAKE_SYM; and the two that are granted.
 HANDLED, READ_FILE, READ_DIR = (1 << 13) - 1, 1 << 2, 1 << 3
 RULE = struct.Struct("=Qi")
-# Linux's numbers, from /usr/include/asm/unistd_64.h (x86_64) and /usr/include/asm-generic/unistd.h (aarch64).
-X86_64 = {
+# Linux's numbers on x86_64, from /usr/include/asm/unistd_64.h, and the name of these numbers to a filter.
+NUMBERS = {
     "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mmap": 9,
     "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15,
     "pread64": 17, "readv": 19, "writev": 20, "access": 21, "sched_yield": 24, "mremap": 25, "madvise": 28,
@@ -42,19 +42,7 @@ X86_64 = {
     "statx": 332, "rseq": 334, "faccessat2": 439,
     "clone": 56, "fcntl": 72, "ioctl": 16, "openat": 257, "prlimit64": 302, "clone3": 435,
 }  # fmt: skip
-AARCH64 = {
-    "getcwd": 17, "dup": 23, "dup3": 24, "ftruncate": 46, "faccessat": 48, "close": 57, "getdents64": 61,
-    "lseek": 62, "read": 63, "write": 64, "readv": 65, "writev": 66, "pread64": 67, "ppoll": 73, "readlinkat": 78,
-    "newfstatat": 79, "fstat": 80, "exit": 93, "exit_group": 94, "set_tid_address": 96, "futex": 98,
-    "set_robust_list": 99, "nanosleep": 101, "getitimer": 102, "setitimer": 103, "clock_gettime": 113,
-    "clock_getres": 114, "clock_nanosleep": 115, "sched_getaffinity": 123, "sched_yield": 124, "sigaltstack": 132,
-    "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139, "times": 153, "uname": 160, "getrlimit": 163,
-    "getrusage": 165, "gettimeofday": 169, "getpid": 172, "getppid": 173, "getuid": 174, "geteuid": 175, "getgid": 176,
-    "getegid": 177, "gettid": 178, "sysinfo": 179, "brk": 214, "munmap": 215, "mremap": 216, "mmap": 222,
-    "mprotect": 226, "madvise": 233, "getrandom": 278, "statx": 291, "rseq": 293, "faccessat2": 439,
-    "clone": 220, "fcntl": 25, "ioctl": 29, "openat": 56, "prlimit64": 261, "clone3": 435,
-}  # fmt: skip
-MACHINES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}
+MACHINE, ARCHITECTURE = "x86_64", 0xC000003E
 GUARDED = ("clone", "fcntl", "ioctl", "openat", "prlimit64", "clone3")
 
 CLONE_THREAD = 0x10000
@@ -105,17 +93,16 @@ def encoded(machine: str) -> bytes:
 
 
 def instructions(machine: str) -> list[Instruction]:
-    """The filter for a machine type. Raises OSError for one whose system calls are not listed here."""
-    if machine not in MACHINES:
-        raise OSError(errno.ENOSYS, f"the system calls of {machine} are not known (known: {', '.join(MACHINES)})")
-    architecture, numbers = MACHINES[machine]
+    """The filter for a machine type. Raises OSError for another than x86_64."""
+    if machine != MACHINE:
+        raise OSError(errno.ENOSYS, f"the system calls of {machine} are not known, only those of {MACHINE}")
     code: list[Instruction] = [
         (LOAD, 0, 0, MACHINE_AT),
-        (EQUAL, 1, 0, architecture),
+        (EQUAL, 1, 0, ARCHITECTURE),
         (RETURN, 0, 0, KILL),
         (LOAD, 0, 0, NUMBER_AT),
     ]
-    for name, number in numbers.items():
+    for name, number in NUMBERS.items():
         block = _guarded(name) if name in GUARDED else [(RETURN, 0, 0, ALLOW)]
         code += [(EQUAL, 0, len(block), number), *block]
     return [*code, (RETURN, 0, 0, REFUSE | errno.EPERM)]

@@ -19,10 +19,9 @@ HOST = (
 
 def training() -> set[str]:
     """Those of a row of `metrics.jsonl`, and the two of the run itself."""
-    from restrain_openrlhf.hook.logging.step_records import SPEEDS, gauge_name
-    from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY
-    from restrain_openrlhf.hook.policy.rollout_gap import LogProbGap
-    from restrain_openrlhf.hook.policy.token_means import MEANS
+    from restrain_openrlhf.hook.policy.actor import MEANS, PEAK_MEMORY
+    from restrain_openrlhf.hook.policy.experience import LogProbGap
+    from restrain_openrlhf.hook.run_log import SPEEDS, gauge_name
     from restrain_openrlhf.records.metrics import NOT_FINITE, TRAINED_TOKENS
 
     numbers = ("int", "float", int, float)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from restrain_openrlhf.hook.logging.keeping import kept_group
+from restrain_openrlhf.hook.run_log import kept_group
 from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.records.kept import KeptGroup, as_parquet, write_step
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group

@@ -7,12 +7,12 @@ import re
 import zlib
 
 import pytest
-from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
 
 from restrain_openrlhf.commands.view.groups import Summaries, details, viewed_run
 from restrain_openrlhf.commands.view.page import export
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.labels import PromptGold, gold_for
 from restrain_openrlhf.records.kept import step_file
 from tests.commands.view.runs import boxed, scored_group, small_run, write_run
 from tests.reference.made import write_reference

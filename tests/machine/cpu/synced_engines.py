@@ -1,13 +1,10 @@
 """In a process of its own: vLLM engines that get new weights as a run gives them, compared with the policy.
 
 Prints one JSON object per case: the mean gap of log-probabilities, in nats, before the first sync and after each,
-and how far the syncs moved them; for an adapter, `arrived` too, the share of its first steps' move that vLLM has after
-a sync, and `arrived_to_nearest`, the share after a sync of what peft merges; else the weights
-whose digests are others than those of an engine that loads the policy. Arguments: an empty folder, then cases such as
-`tied/float32`.
+and how far the syncs moved them; without an adapter, the weights whose digests are others than those of an engine that
+loads the policy, too. Arguments: an empty folder, then cases such as `tied/float32`.
 """
 
-import copy
 import json
 import os
 import sys
@@ -27,12 +24,11 @@ from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
 
 from restrain_openrlhf.hook.fixes.lora import naming_whole_weights  # noqa: E402
-from restrain_openrlhf.hook.rollout.held_weights import held  # noqa: E402
+from restrain_openrlhf.hook.rollout.samples import held  # noqa: E402
 
-# Most rows are there for the shares: noise of bf16 activations is several times a young adapter's move.
-VOCABULARY, LENGTH, ROWS, TRAINED_ROWS = 96, 24, 1024, 256
-# As the presets have them (configs/one_gpu), and as few steps as a run's first.
-RANK, LEARNING_RATE, STEPS = 32, 1e-5, 16
+VOCABULARY, LENGTH, ROWS = 96, 24, 64
+# As the presets have it (configs/one_gpu).
+RANK = 32
 LEFT_OUT = "model.layers.1.self_attn.k_proj.weight"
 
 
@@ -110,49 +106,6 @@ def sync(policy: Any, worker: Any, without: str = "") -> None:
         worker.update_weight(name, parameter.dtype, parameter.shape, empty_cache=number == len(parameters))
 
 
-def train_as_a_run(policy: Any, tokens: list[list[int]]) -> None:
-    """A run's first steps: gradients in the policy's type, of rollouts better and worse than others, and fp32 masters.
-
-    DeepSpeed's bf16 optimizer has them so (runtime/bf16_optimizer.py).
-    """
-    trained = [each for each in policy.parameters() if each.requires_grad]
-    masters = [each.detach().float().requires_grad_() for each in trained]
-    optimizer = torch.optim.AdamW(masters, lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0)
-    ids = torch.tensor(tokens)
-    advantages = torch.linspace(-1, 1, len(tokens))[:, None]
-    for _ in range(STEPS):
-        log_probs = policy(ids).logits.float().log_softmax(-1)[:, :-1].gather(2, ids[:, 1:, None])[..., 0]
-        (-(advantages * log_probs).mean()).backward()
-        for master, parameter in zip(masters, trained, strict=True):
-            master.grad, parameter.grad = parameter.grad.float(), None
-        optimizer.step()
-        with torch.no_grad():
-            for master, parameter in zip(masters, trained, strict=True):
-                parameter.copy_(master)
-
-
-def share(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """How much of one move there is in another, by least squares: 1 for the same and any noise that is not like it."""
-    return float((found * wanted).sum() / wanted.square().sum())
-
-
-def shares(policy: Any, engine: LLM, loaded: torch.Tensor, tokens: list[list[int]]) -> dict[str, float]:
-    """Of the policy's first move, what vLLM makes of it by our sync, and by the same sync of peft's own merge.
-
-    The policy's move is by peft's unmerged pass in fp32. In bf16 peft's merge rounds each weight to the nearest.
-    """
-    train_as_a_run(policy, tokens[:TRAINED_ROWS])
-    exact = copy.deepcopy(policy).float()
-    with exact.disable_adapter():
-        base = of_policy(exact, tokens)
-    move = of_policy(exact, tokens) - base
-    found = {}
-    for name, sent in (("arrived_to_nearest", copy.deepcopy(policy).merge_and_unload()), ("arrived", policy)):
-        sync(sent, engine.llm_engine.model_executor.driver_worker.worker)
-        found[name] = share(of_vllm(engine, tokens) - loaded, move)
-    return found
-
-
 def gap(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one - other).abs().mean())
 
@@ -168,8 +121,6 @@ def compare(folder: Path, case: str) -> dict[str, object]:
     engine = engine_of(folder, dtype)
     loaded = of_vllm(engine, tokens)
     found: dict[str, object] = {"case": case, "before": gap(loaded, of_policy(policy, tokens)), "after": []}
-    if head == "lora":
-        found |= shares(policy, engine, loaded, tokens)
     for _ in range(2):
         train(policy)
         sync(policy, engine.llm_engine.model_executor.driver_worker.worker)

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(300)]
 
 # What rounding gives, in nats a token.
 ROUNDING = {"float32": 1e-4, "bfloat16": 0.1}
-CASES = [f"{head}/{dtype}" for head in ("tied", "untied", "lora") for dtype in ROUNDING]
+CASES = ["tied/bfloat16", "untied/float32", "lora/float32"]
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +45,3 @@ def test_after_a_sync_vllm_computes_with_the_policys_bits_and_a_weight_that_is_l
     layer, is_packed = "model.layers.1.self_attn.qkv_proj", torch.ops.mkldnn._is_mkldnn_bf16_supported()
     own = [] if is_packed or Path(case).name == "float32" else [f"{layer}.weight"]
     assert sorted(found["other_without_one"]) == [f"{layer} (computed)", *own]
-
-
-@pytest.mark.parametrize("dtype", ROUNDING)
-def test_a_young_adapters_move_arrives_whole(gaps: dict[str, dict], dtype: str):
-    """After steps of a real run's size, by real gradients; the same engine sees what rounding to nearest loses."""
-    found = gaps[f"lora/{dtype}"]
-    if dtype == "bfloat16":
-        assert found["arrived_to_nearest"] < 0.4, "peft's merge loses most of it, so that this test can see a loss"
-    assert found["arrived"] == pytest.approx(1.0, abs={"float32": 0.01, "bfloat16": 0.25}[dtype])

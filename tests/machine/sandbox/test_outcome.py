@@ -2,14 +2,9 @@
 
 import math
 import re
-from array import array
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
-from hashlib import md5
-from pathlib import PurePath
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -75,60 +70,18 @@ def test_order_may_be_ignored(items, source):
         ({1: 2}.values(), {1: 3}.values(), False),
         ({1: 2, 3: 4}.items(), {3: 4, 1: 2}.items(), True),
         ({1: 2}.items(), {1: 3}.items(), False),
-        (slice(1, 2), slice(2, 1), False),
-        (slice(1, 2), slice(1, 2), True),
-        (ValueError("a"), ValueError("b"), False),
-        (re.match("a", "ab"), re.match("ab", "ab"), False),
-        (re.match("a.", "ab"), re.match("ab", "ab"), True),
-        (re.compile("a"), re.compile("b"), False),
-        (array("i", [1, 2]), array("i", [2, 1]), False),
         (memoryview(b"a"), b"a", True),
-        (partial(max, 1), partial(min, 1), False),
-        (partial(max, 1), partial(max, 2), False),
-        (partial(max, 1, key=len), partial(max, 1, key=len), True),
-        (len, max, False),
-        ([].append, [].pop, False),
-        (int, str, False),
-        (PurePath("a", "b"), PurePath("a/b"), True),
-        (SimpleNamespace(a=1, b=2), SimpleNamespace(b=2, a=1), True),
     ],
 )
 def test_values_by_hand(one, other, equal):
     assert (returned(one, False) == returned(other, False)) == equal
 
 
-def test_other_objects_are_what_they_hold():
-    class Point:
-        def __init__(self, x):
-            self.x = x
-
-    class Slim:
-        __slots__ = ("y",)
-
-        def __init__(self, y):
-            self.y = y
-
-    assert returned(Point(1), False) == returned(Point(1.0), False) != returned(Point(2), False)
-
-    class Hidden:
-        __slots__ = ("__y", "__z")
-
-        def __init__(self, y):
-            self.__y = y
-
-    assert returned(Slim(1), False) == returned(Slim(1.0), False) != returned(Slim(2), False)
-    assert returned(Hidden(1), False) == returned(Hidden(1.0), False) != returned(Hidden(2), False)
+def test_a_value_that_contains_itself_has_no_outcome():
     loop = []
     loop.append(loop)
     with pytest.raises(RecursionError):
         returned(loop, False)
-
-
-def test_what_a_value_has_written_down_lately_is_no_part_of_it():
-    path = PurePath("a", "b")
-    before = returned(path, False)
-    assert (str(path), hash(path)) == ("a/b", hash(PurePath("a/b")))
-    assert returned(path, False) == before
 
 
 async def waits():
@@ -140,7 +93,12 @@ class Own:
         return 1
 
 
-@pytest.mark.parametrize("value", [lambda: 1, Own, Own().act, md5(b"a"), [lambda: 1], partial(lambda: 1)])
+class Posing(date):
+    def __repr__(self):
+        return "datetime.date(2024, 1, 2)"
+
+
+@pytest.mark.parametrize("value", [lambda: 1, Own, Own(), Own().act, [object()], re.compile("a"), Posing(2024, 1, 3)])
 def test_what_nothing_can_be_seen_of_has_no_outcome(value):
     """Two of them would count as equal, whatever they do."""
     with pytest.raises(TypeError):
