@@ -12,7 +12,7 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, Quiet
 from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
-from restrain_openrlhf.config.shipped import HOURS_FILE
+from restrain_openrlhf.config.documents import HOURS_FILE
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch.progress import step_progress

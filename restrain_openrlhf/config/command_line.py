@@ -7,9 +7,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer, ValidationError
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
-from restrain_openrlhf.config.blocks import Agent
-from restrain_openrlhf.config.documents import dump_yaml, parse_yaml
-from restrain_openrlhf.config.shipped import CONFIGS
+from restrain_openrlhf.config.documents import CONFIGS, dump_yaml, parse_yaml
+from restrain_openrlhf.config.yaml_file import Agent
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 
 # The help of `--answers`, the same on every command that has it.

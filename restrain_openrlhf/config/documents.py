@@ -1,4 +1,4 @@
-"""Reads YAML documents strictly, applies `extends` and `--set`, makes them typed, and names wrong keys."""
+"""Reads YAML documents strictly, by path or as presets, applies `extends` and `--set`, and names wrong keys."""
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -11,10 +11,17 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from restrain_openrlhf.answers import parse_kind
-from restrain_openrlhf.config.shipped import preset_file
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.method import parse_settings, setting_names
 
+PACKAGE = Path(__file__).parents[1]
+# setup.py copies the repository's folders here when it builds a wheel.
+IN_A_WHEEL = PACKAGE / "repository"
+REPOSITORY = IN_A_WHEEL if IN_A_WHEEL.is_dir() else PACKAGE.parent
+CONFIGS = REPOSITORY / "configs"
+KUBERNETES = REPOSITORY / "k8s"
+# Estimated hours of presets, with a line `NAME,HOURS` for each; docs/reference_pages.py writes them.
+HOURS_FILE = CONFIGS / "hours.csv"
 # Blocks whose key `name` decides which other keys they have.
 PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": parse_settings, "answers": parse_kind}
 FLAGS, MODEL, CHAT_TEMPLATE = "openrlhf", "actor.model_name_or_path", "data.apply_chat_template"
@@ -35,6 +42,19 @@ UNCLEAR = re.compile(r"[-+]?0\d+|[-+]?(?=.*\d)(?:\.[\d.]+|[\d.]+\.)", re.ASCII)
 UNKNOWN, MISSING, MISSHAPEN, NO_LIST = "extra_forbidden", "missing", "string_pattern_mismatch", "list_type"
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+def preset_file(name: str) -> Path | None:
+    """The file of the preset with this name, such as `cpu/demo`; None if there is none."""
+    file = CONFIGS / f"{name}.yaml"
+    return file if file.is_file() and not file.name.startswith("_") else None
+
+
+def own_path(path: str) -> str:
+    """The installed path of `restrain_openrlhf/...`, as presets write it; any other path unchanged."""
+    here = PACKAGE.parent / path
+    is_ours = path.startswith(f"{PACKAGE.name}/") and here.exists()
+    return str(here) if is_ours and not Path(path).exists() else path
 
 
 def read_yaml(path: Path, above: Mapping[str, object] | None = None, may_extend: bool = True) -> dict[str, Any]:
@@ -250,11 +270,15 @@ def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
         return _without_password(f"{key} is {found}: {reason[:1].lower()}{reason[1:]}.")
     known = _fields_of(kind, block)
     if error["type"] == MISSHAPEN:
-        return f"{key} is {found}, which is not in the form that is needed. {known[name].description}"
+        return f"{key} is {found}, which is not in the form that is needed. {_meaning(known[name])}"
     if error["type"] == MISSING:
-        return f"{key} is missing. {known[name].description}"
+        return f"{key} is missing. {_meaning(known[name])}"
     hint = did_you_mean(name, known, block=".".join([*block, ""])) or f" Known: {', '.join(known)}."
     return f"unknown key {key!r}.{hint}"
+
+
+def _meaning(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
 
 
 def _fields_of(kind: type[BaseModel], block: Iterable[str]) -> dict[str, FieldInfo]:

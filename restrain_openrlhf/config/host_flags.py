@@ -64,11 +64,13 @@ class Bound(BaseModel):
         if flags[name] is None or (self.only_with and not flags[self.only_with]):
             return not self.needed
         numbers = flags[name] if isinstance(flags[name], list) else [flags[name]]
-        return all(each == self.also or self._holds(each) for each in numbers)
+        return all(each == self.also or is_within(self.range, each) for each in numbers)
 
-    def _holds(self, number: float) -> bool:
-        ends = re.findall(r"(more than|at most|less than)? ?(\d[\d.]*)", self.range)
-        return math.isfinite(number) and all(ENDS[words](number, float(end)) for words, end in ends)
+
+def is_within(words: str, number: float) -> bool:
+    """Whether a finite number is within a range, such as `more than 0 and at most 1`."""
+    ends = re.findall(r"(more than|at most|less than)? ?(\d[\d.]*)", words)
+    return math.isfinite(number) and all(ENDS[end](number, float(value)) for end, value in ends)
 
 
 BOUNDS = tuple(map(Bound.model_validate, yaml.safe_load(_BOUNDS_FILE.read_text(encoding="utf-8"))))

@@ -4,8 +4,7 @@ from types import MappingProxyType
 
 import pytest
 
-from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS
-from restrain_openrlhf.config.checks.keys import INPUTS, KEYS
+from restrain_openrlhf.config.checks.keys import CONTRADICTIONS, INPUTS, KEYS
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import parse, to_arguments
 from restrain_openrlhf.config.this_machine import refuse_unsupported
@@ -127,7 +126,7 @@ def test_lora_is_taken_where_weights_are_whole():
 
 
 def test_ring_attention_is_taken_where_its_package_is(monkeypatch):
-    monkeypatch.setattr("restrain_openrlhf.config.checks.contradictions.find_spec", lambda name: name)
+    monkeypatch.setattr("restrain_openrlhf.config.checks.keys.find_spec", lambda name: name)
     assert not reason({"ds.ring_attn_size": 2})
 
 

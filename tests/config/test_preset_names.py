@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from restrain_openrlhf.commands.main import app
 from restrain_openrlhf.config.command_line import find_config, preset_names
-from restrain_openrlhf.config.shipped import own_path
+from restrain_openrlhf.config.documents import own_path
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from test_time.cli import app as adaptations

@@ -10,9 +10,8 @@ pytest.importorskip("openrlhf", reason="needs the training stack (make install)"
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.commands.integrate.command import SIGNS_OF_LIFE  # noqa: E402
-from restrain_openrlhf.config.blocks import EngineLimits  # noqa: E402
 from restrain_openrlhf.config.host_flags import agent_path, parse  # noqa: E402
-from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
+from restrain_openrlhf.config.yaml_file import EngineLimits, HookConfig  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402

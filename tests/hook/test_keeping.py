@@ -15,8 +15,7 @@ pytestmark = pytest.mark.host
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from restrain_openrlhf.config.blocks import KeepRollouts  # noqa: E402
-from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
+from restrain_openrlhf.config.yaml_file import HookConfig, KeepRollouts  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
 from restrain_openrlhf.hook.logging.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
 from restrain_openrlhf.hook.logging.trainer import planned_steps  # noqa: E402

@@ -25,8 +25,8 @@ from restrain_openrlhf.commands.gpu_check.outcome import (
     run_module,
 )
 from restrain_openrlhf.config.command_line import find_config, override_words
+from restrain_openrlhf.config.documents import CONFIGS
 from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.this_machine import flags_to_share
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems

@@ -13,8 +13,7 @@ import yaml
 
 from restrain_openrlhf.commands.integrate.shell import Word
 from restrain_openrlhf.commands.integrate.written import HOOKED_MODULE, Written
-from restrain_openrlhf.config.checks import CHECKS
-from restrain_openrlhf.config.checks.remedies import Refusal, refusals
+from restrain_openrlhf.config.checks import CHECKS, Refusal, refusals
 from restrain_openrlhf.config.host_flags import agent_path, host_parser, is_agent, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError, did_you_mean

@@ -54,7 +54,7 @@ def view(
 
 def _export(found: "Material", out: Path, max_mb: int) -> None:
     from restrain_openrlhf.commands.view.page import export  # noqa: PLC0415
-    from restrain_openrlhf.config.blocks import MIB  # noqa: PLC0415
+    from restrain_openrlhf.config.yaml_file import MIB  # noqa: PLC0415
 
     groups, with_responses, damaged = export(found, out, max_mb)
     console = Console(soft_wrap=True, highlight=False)

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from restrain_openrlhf.commands.view.source import Material, read_or_note
 from restrain_openrlhf.commands.view.summary import Step, Summaries, details
-from restrain_openrlhf.config.blocks import MIB
+from restrain_openrlhf.config.yaml_file import MIB
 from restrain_openrlhf.data.outputs import whole_file
 
 ASSETS = Path(__file__).parent / "assets"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from restrain_openrlhf.config.blocks import MIB, KeepRollouts
+from restrain_openrlhf.config.yaml_file import MIB, KeepRollouts
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup
 from restrain_openrlhf.method import GroupScore

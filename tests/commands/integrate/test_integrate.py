@@ -9,9 +9,8 @@ import yaml
 
 from restrain_openrlhf.commands.integrate.changes import CommandReview
 from restrain_openrlhf.commands.integrate.written import Written
-from restrain_openrlhf.config.checks import CHECKS, refuse_settings
-from restrain_openrlhf.config.checks.contradictions import refused_if
-from restrain_openrlhf.config.checks.remedies import refusals
+from restrain_openrlhf.config.checks import CHECKS, refusals, refuse_settings
+from restrain_openrlhf.config.checks.keys import refused_if
 from restrain_openrlhf.config.host_flags import agent_path, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import build, parse_settings

@@ -8,8 +8,8 @@ import pytest
 
 from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.config import host_flags
+from restrain_openrlhf.config.documents import KUBERNETES
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
-from restrain_openrlhf.config.shipped import KUBERNETES
 from tests.commands.k8s import known_metrics
 from tests.commands.k8s.manifests import OVERLAYS, Object, Pod, experiment_of, of_kind, overlay, pods, runs, worker_gpus
 from tests.commands.k8s.schemas import problems

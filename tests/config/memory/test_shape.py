@@ -7,9 +7,9 @@ from math import prod
 import pytest
 
 from restrain_openrlhf.config.command_line import preset_names
+from restrain_openrlhf.config.documents import CONFIGS
 from restrain_openrlhf.config.memory.lines import Held
 from restrain_openrlhf.config.memory.shape import shape_of, shipped
-from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from tests.config.memory.cases import PARAMETERS, TINY, flags
