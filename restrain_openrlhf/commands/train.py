@@ -96,12 +96,7 @@ def _print_command(config: RunConfig, words: list[str]) -> None:
 
 
 def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config: Path | None) -> str:
-    from restrain_openrlhf.config.memory import (  # noqa: PLC0415
-        GIB,
-        estimate,
-        shape_of,
-    )
-    from restrain_openrlhf.config.memory.table import as_markdown  # noqa: PLC0415
+    from restrain_openrlhf.config.memory import GIB, as_markdown, estimate, shape_of  # noqa: PLC0415
     from restrain_openrlhf.config.this_machine import visible_memory  # noqa: PLC0415 - keeps `restrain --help` quick
 
     model = str(flags["actor.model_name_or_path"])

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from restrain_openrlhf.data.outputs import output_file, whole_file
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError, no_such_file
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -218,7 +218,6 @@ def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
 
     Raises DataError if `path` cannot be written (data/outputs.py).
     """
-    output_file(path).parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.writelines(dump(row.model_dump(mode="json")) for row in rows)
 
