@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from restrain_openrlhf.config.checks.keys import (
     CONTRADICTIONS,
@@ -15,13 +16,14 @@ from restrain_openrlhf.config.checks.keys import (
     unfit_plan,
 )
 from restrain_openrlhf.config.checks.layout import LAYOUT
-from restrain_openrlhf.config.host_flags import Flags, host_parser
-from restrain_openrlhf.config.memory import why_it_cannot_fit
-from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.config.gpu_layout import NodeShape
+from restrain_openrlhf.config.host_flags import Flags, flags_of, host_parser
+from restrain_openrlhf.config.memory import GIB, why_it_cannot_fit
+from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import Method, build
 
-__all__ = ["CHECKS", "Refusal", "other_size", "refusals", "refuse_settings", "refuse_unattended", "unfit_plan"]
+__all__ = ["CHECKS", "Refusal", "flags_on_nodes", "other_size", "refusals", "refuse_settings", "unfit_plan"]
 
 CHECKS: tuple[Check, ...] = (refused_by_release, *OUT_OF_BOUNDS, *CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
 # The part of a reason that says what to do.
@@ -45,13 +47,19 @@ def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = No
         raise ConfigError(reason)
 
 
-def refuse_unattended(flags: Flags) -> None:
-    """Raises ConfigError if a cluster that restarts the run would lose work."""
+def flags_on_nodes(config: RunConfig, shape: NodeShape) -> dict[str, Any]:
+    """The values of all flags of OpenRLHF in a run that a cluster starts, and restarts.
+
+    Raises ConfigError for settings that could not run or fit, and for a run that could not be resumed.
+    """
+    flags = flags_of(config)
+    refuse_settings(config, flags, shape.gpu_memory * GIB if shape.gpu_memory else None)
     if int(flags["ckpt.save_steps"]) <= 0 or not flags["ckpt.load_enable"]:
         raise ConfigError(
             "ckpt.save_steps must be above 0 and ckpt.load_enable must be true: otherwise a preempted run would start "
             "again from the beginning."
         )
+    return flags
 
 
 @dataclass(frozen=True)
