@@ -77,18 +77,3 @@ def test_hours_by_hand(reference_pages):
     assert f"= {generation:.0f} + {padded:.0f} |" in row
     hours = [int(cell) for cell in row.split("|")[-3:-1]]
     assert hours == pytest.approx([2220 * (generation + passes) / 3600 for passes in (padded, packed)], abs=1)
-
-
-@pytest.mark.parametrize(
-    ("preset", "rollouts", "each", "tokens"),
-    [
-        ("one_gpu/80gb/qwen3-4b-base-lora", 512, 746, "382,348"),
-        ("dapo14k/qwen3-4b-base/restrain", 256, 1152, "294,967"),
-    ],
-)
-def test_the_cache_is_said_for_each_rollout(preset, rollouts, each, tokens):
-    """0.75 or 0.6 of 80 GiB less 8,044,936,192 bytes, by 147,456 bytes a token; 128 prompts by 8 engines are 16."""
-    printed = restrain("show", preset, "--memory", "--gpu-memory", 80).stdout
-    assert (
-        f"An engine's cache has at most {tokens} tokens: {each:,} for each of {rollouts} rollouts at once." in printed
-    )
