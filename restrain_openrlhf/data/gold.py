@@ -20,8 +20,7 @@ from pydantic import (
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM, differing
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import validated, write_rows
-from restrain_openrlhf.data.outputs import output_file
+from restrain_openrlhf.data.jsonl import validated
 from restrain_openrlhf.data.prompt_reader import PROMPTS, PromptReader, TextOrChat, text_of, with_answer
 from restrain_openrlhf.data.tables import placed_rows
 from restrain_openrlhf.errors import DataError
@@ -66,20 +65,6 @@ class GoldAnswer(BaseModel):
 def sidecar_path(prompts: Path) -> Path:
     """The path of a training file's gold: `train.gold.jsonl` for `train.jsonl`."""
     return prompts.with_name(f"{prompts.stem}.gold{prompts.suffix}")
-
-
-def write_separated(out: Path, prompts: Iterable[PromptOnly], gold: Iterable[GoldAnswer] | None) -> Path | None:
-    """Write the prompts to `out`, and `gold` beside them. Returns the sidecar's path.
-
-    If `gold` is None there is no sidecar, and an earlier one is removed.
-    """
-    sidecar = output_file(sidecar_path(out))
-    if gold is not None:
-        write_rows(sidecar, gold)
-    else:
-        sidecar.unlink(missing_ok=True)
-    write_rows(out, prompts)
-    return sidecar if gold is not None else None
 
 
 def finite_answer(value: object) -> object:

@@ -55,11 +55,12 @@ class Combination(BaseModel):
     reason: str
 
     def holds(self, flags: Flags, config: HookConfig, method: Method) -> bool:
-        """Whether each setting is as it is named: a flag, a key of the configuration, or a fact of the method."""
+        """Whether each setting is so: a flag, a key of the configuration, or a fact of the method or the layout."""
+        owners = {"": lambda: config, "method": lambda: method, "layout": lambda: GpuLayout.of(flags)}
 
         def value(name: str) -> Any:
             owner, _, fact = name.rpartition(".")
-            return flags[name] if name in flags else getattr(method if owner else config, fact)
+            return flags[name] if name in flags else getattr(owners[owner](), fact)
 
         return all(_is(value(name), wanted) for name, wanted in self.when.items())
 
@@ -219,16 +220,6 @@ CONTRADICTIONS: tuple[Check, ...] = (
         lambda flags, *_: (flags[THRESHOLD] or []) != sorted(flags[THRESHOLD] or []),
         f"{THRESHOLD} is {{{THRESHOLD}}}: no token lies above the first and below the second, so that none would be "
         "trained on. Leave it out, or give the lower limit first.",
-    ),
-    refused_if(
-        lambda flags, *_: (
-            flags["ds.grad_accum_dtype"] == "fp32"
-            and bool(flags["ds.adam_offload"])
-            and flags["ds.zero_stage"] == 1
-            and GpuLayout.of(flags).policy > 1
-        ),
-        "ds.grad_accum_dtype is fp32 and ds.adam_offload is set under ZeRO 1: on several GPUs DeepSpeed would train "
-        "each GPU's part of the weights with only that GPU's gradients. Set ds.zero_stage to 3.",
     ),
 )
 KEYS: tuple[Check, ...] = (
