@@ -117,14 +117,13 @@ def prepare(
     sidecar = sidecar_path(out)
     with ExitStack() as opened:
         # The file of prompts is opened first, and so gets its name last, when their gold is there.
-        files = [opened.enter_context(whole_file(path)) for path in (out, sidecar, supervised) if path is not None]
+        paths = (path for path in (out, sidecar, supervised) if path is not None)
+        prompts, gold, *both = (opened.enter_context(whole_file(path)) for path in paths)
         for item in _each_entry(entry, source, reader):
             if rows.takes(item):
-                _write(item, *files)
+                _write(item, prompts, gold, *both)
         _refuse(entry, rows, any_count, drop_duplicates)
-        if supervised is not None:
-            _refuse_without_answer(entry, rows)
-    has_gold = len(rows.without) < len(rows.written)
+        has_gold = gold.tell() > 0
     if not has_gold:
         sidecar.unlink()
     prepared = Prepared(
@@ -150,11 +149,17 @@ def prepare(
 
 
 def _write(item: Entry, prompts: IO[str], gold: IO[str], supervised: IO[str] | None = None) -> None:
+    """Raises DataError for a prompt without an answer if there is `supervised`."""
     prompts.write(dump(PromptOnly(id=item.id, problem=item.problem).model_dump(mode="json")))
     if item.answer is not None:
         gold.write(dump(GoldAnswer(prompt_hash=text_hash(item.text), answer=item.answer).model_dump()))
-        if supervised is not None:
-            supervised.write(dump(Problem(id=item.id, problem=item.problem, answer=item.answer).model_dump()))
+    if supervised is not None:
+        if item.answer is None:
+            raise DataError(
+                f"The prompt with the id {item.id!r} has no answer, but training on gold needs one for each. Name the "
+                "column of the answers with --answer-column, or remove the prompt."
+            )
+        supervised.write(dump(Problem(id=item.id, problem=item.problem, answer=item.answer).model_dump()))
 
 
 @dataclass(frozen=True)
@@ -200,11 +205,6 @@ class Survey:
     def written(self) -> list[bytes]:
         return self.apart[: self.first]
 
-    @property
-    def without(self) -> list[int]:
-        """The places of written prompts that have no answer."""
-        return [place for place in map(self.places.__getitem__, self.written) if self.answers[place] is None]
-
 
 def _refuse(entry: TrainingSet, rows: Survey, any_count: bool, drop_duplicates: bool) -> None:
     """Raises DataError where the set as a whole is not as it must be."""
@@ -231,15 +231,6 @@ def _refuse(entry: TrainingSet, rows: Survey, any_count: bool, drop_duplicates: 
         raise DataError(
             f"{entry.name}: has {len(rows.apart):,} prompts, but the first {rows.first:,} were asked for. Ask for "
             "fewer."
-        )
-
-
-def _refuse_without_answer(entry: TrainingSet, rows: Survey) -> None:
-    if without := rows.without:
-        raise DataError(
-            f"{entry.name}: {len(without)} of {len(rows.written)} prompts have no answer (the first is "
-            f"{_where(without[0])}), but training on gold needs one for each. Name the column of the answers with "
-            "--answer-column."
         )
 
 

@@ -47,7 +47,7 @@ def test_a_training_file_with_answers_is_written_where_it_is_asked_for(write_jso
 
 def test_a_training_file_with_answers_needs_an_answer_for_every_prompt(write_jsonl, tmp_path):
     source = str(write_jsonl("own.jsonl", ROWS))
-    with pytest.raises(DataError, match=r"2 of 2 prompts have no answer \(the first is row 1\).*--answer-column"):
+    with pytest.raises(DataError, match=r"the id 'a' has no answer, but training on gold needs one.*--answer-column"):
         prepare(OWN, source, tmp_path / "train.jsonl", tmp_path / "supervised.jsonl")
     assert not list(tmp_path.glob("train*"))
 

@@ -113,6 +113,11 @@ class Held:
         """The phases on the reference policy's GPUs. On shared GPUs its forward pass is part of the experience."""
         return self.policy_phases if self.layout.reference_shares else (Phase.REFERENCE,)
 
+    @property
+    def apart(self) -> tuple[Phase, ...]:
+        """The phase of the reference policy's forward pass, if it has its own GPUs."""
+        return (Phase.REFERENCE,) if self.has_reference and not self.layout.reference_shares else ()
+
     def tokens(self, kind: str) -> tuple[int, ...]:
         """The factors of a micro-batch's tokens: (sequences, longest), or (token budget,) with dynamic batching.
 
@@ -218,7 +223,7 @@ def _reference(held: Held) -> Iterator[MemoryLine]:
 def _batch(held: Held) -> Iterator[MemoryLine]:
     """Logits, with all copies that OpenRLHF's log-probabilities make, and activations of a micro-batch."""
     shape, experience, train = held.shape, held.tokens("rollout"), held.tokens("train")
-    forward = (Phase.EXPERIENCE, *_apart(held))
+    forward = (Phase.EXPERIENCE, *held.apart)
     yield MemoryLine("logits, forward (bf16, fp32)", *product(*experience, shape.vocab_size, FORWARD_BYTES), forward)
     width = 6 * shape.intermediate_size + 4 * shape.hidden_size
     yield MemoryLine("one layer, forward (6 × inner + 4 × hidden)", *product(*experience, width), forward)
@@ -240,11 +245,6 @@ def bytes_of_a_logit(flags: Flags) -> int:
     if flags["actor.entropy_coef"]:
         return BACKWARD_BYTES_WITH_ENTROPY
     return BACKWARD_BYTES if flags["rollout.temperature"] == 1 else BACKWARD_BYTES_TEMPERED
-
-
-def _apart(held: Held) -> tuple[Phase, ...]:
-    """The phase of the reference policy's forward pass, if it has its own GPUs."""
-    return (Phase.REFERENCE,) if held.has_reference and not held.layout.reference_shares else ()
 
 
 def _engine(held: Held, gpu_bytes: int | None) -> Iterator[MemoryLine]:
