@@ -186,6 +186,8 @@ def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Co
     settings: dict[str, dict[str, object]] = {}
     for key, value in overrides.items():
         block, _, name = key.partition(".")
+        if block not in keys:
+            raise ConfigError(f"--set {key}: there is no such key.{_nearest(key, document, keys)}")
         if name:
             settings.setdefault(block, {})[name] = value
         else:
@@ -195,43 +197,31 @@ def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Co
         if not isinstance(document.get(block, {}), dict):
             raise ConfigError(f"--set {block}.{next(iter(given))}: {block} is not a block of keys and values.")
     document.update(_merged(document, settings))
-    for key in overrides:
-        _refuse_unknown(document, key, keys)
+    known = method_keys(document)
+    for name in settings.get("method", {}) if known else ():
+        if name not in known:
+            hint = did_you_mean(name, known, block="method.") or f" Known: {', '.join(known)}."
+            raise ConfigError(f"--set method.{name}: {name!r} is not a setting of {document['method']['name']}.{hint}")
 
 
-def _refuse_unknown(document: Mapping[str, Any], key: str, keys: Collection[str]) -> None:
-    """Raises ConfigError naming the nearest key in the form that `--set` takes.
-
-    A setting whose block was replaced by a later `--set method={...}` is not checked.
-    """
-    flags, settings = document.get("openrlhf"), method_keys(document)
-    known = sorted(
-        {*keys, *(f"method.{name}" for name in settings)}
-        | {f"openrlhf.{name}" for name in (flags if isinstance(flags, dict) else ())}
-    )
-    block, _, name = key.partition(".")
-    if block == "method" and settings and name in document["method"] and name not in settings:
-        hint = did_you_mean(name, settings, block="method.") or f" Known: {', '.join(settings)}."
-        raise ConfigError(f"--set {key}: {name!r} is not a setting of {document['method']['name']}.{hint}")
-    if key not in known and block not in keys:
-        hint = did_you_mean(key, known) or f" Known: {', '.join(known)}."
-        raise ConfigError(f"--set {key}: there is no such key.{hint}")
+def _nearest(key: str, document: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """The known key that an unknown one may have meant, in the form that `--set` takes; or else all known ones."""
+    flags = found if isinstance(found := document.get(FLAGS), dict) else {}
+    known = [*keys, *(f"method.{name}" for name in method_keys(document)), *(f"{FLAGS}.{name}" for name in flags)]
+    return did_you_mean(key, known) or f" Known: {', '.join(sorted(known))}."
 
 
-def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
+def blocks(document: Mapping[str, Any], path: Path, allowed: Collection[str]) -> dict[str, Any]:
     """The document's blocks, with method and kind of answer parsed.
 
     Raises ConfigError for a key that is not allowed.
     """
-    allowed = tuple(allowed)
     for key in document:
         if key not in allowed:
-            settings = [f"method.{name}" for name in method_keys(document)]
-            hint = did_you_mean(key, [*allowed, *settings]) or f" Allowed here: {', '.join(allowed)}."
-            raise ConfigError(f"{path}: unknown key {key!r}.{hint}")
+            raise ConfigError(f"{path}: unknown key {key!r}.{_nearest(key, document, allowed)}")
     if "method" not in document:
         raise ConfigError(f"{path}: `method:` is missing, for example `method: {{name: restrain}}`.")
-    for key in ("method", "answers", "openrlhf"):
+    for key in ("method", "answers", FLAGS):
         if not isinstance(document.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be a block of keys and values, not {document[key]!r}.")
     return {**document, **{key: _parsed(path, key, document[key]) for key in PARSED if key in document}}

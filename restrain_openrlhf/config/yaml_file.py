@@ -28,8 +28,8 @@ LOGPROB_GAP_LIMIT = 0.5
 # Most rollouts: then the vote on most prompts is one of a few rollouts, and the prompts, their template, the kind of
 # answer or the limit of tokens do not fit.
 MISSING_LIMIT = 0.5
-# Flags that hold a secret. Others with such a word (data.input_key, rollout.max_new_tokens) name columns and numbers.
-SECRET_FLAGS = frozenset({"logger.wandb.key"})
+# The only flag that holds a secret.
+SECRET_FLAG = "logger.wandb.key"
 # OpenRLHF turns W&B on by a key alone, and prefers the real one in WANDB_API_KEY (openrlhf/utils/logging_utils.py).
 DUMMY_KEY = "dummy"
 MIB = 1 << 20
@@ -260,11 +260,10 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     document = read_yaml(path, {key.removeprefix(f"{FLAGS}."): value for key, value in given.items()})
     override(document, given, keys)
     config = typed(RunConfig, blocks(document, path, keys), path)
-    for name in sorted(SECRET_FLAGS):
-        if config.openrlhf.get(name) not in (None, "", DUMMY_KEY):
-            raise ConfigError(
-                f"{path}: openrlhf.{name} holds a key, which the list of processes and the run's files would show. Set "
-                f"it to '{DUMMY_KEY}' and put the key into the environment, as WANDB_API_KEY: on Kubernetes in a "
-                "Secret."
-            )
+    if config.openrlhf.get(SECRET_FLAG) not in (None, "", DUMMY_KEY):
+        raise ConfigError(
+            f"{path}: openrlhf.{SECRET_FLAG} holds a key, which the list of processes and the run's files would show. "
+            f"Set it to '{DUMMY_KEY}' and put the key into the environment, as WANDB_API_KEY: on Kubernetes in a "
+            "Secret."
+        )
     return config.model_copy(update={"metrics": config.run_dir / "metrics.jsonl"})
