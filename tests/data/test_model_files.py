@@ -43,8 +43,9 @@ def test_a_shard_that_the_index_names_and_that_is_not_there(tmp_path):
 
 
 def test_folders_that_hold_no_model(tmp_path):
-    with pytest.raises(ConfigError, match="no such model folder"):
-        ensure_model(str(tmp_path / "absent"))
+    for name in (str(tmp_path / "absent"), "./absent", "no/hub/id"):
+        with pytest.raises(ConfigError, match="no such model folder"):
+            ensure_model(name)
     with pytest.raises(ConfigError, match="holds no config"):
         refuse_incomplete(tmp_path)
     (tmp_path / "config.json").write_text("{}")
