@@ -243,7 +243,7 @@ def method_keys(document: Mapping[str, Any]) -> tuple[str, ...]:
 def typed(kind: type[Model], values: Mapping[str, Any], path: Path | str) -> Model:
     """The model of these values. Raises ConfigError naming the file and the key."""
     try:
-        return kind(**values)
+        return kind.model_validate(dict(values))
     except ValidationError as error:
         # A typo in a required key is two errors, an unknown key and a missing one. Report the unknown one.
         first = min(error.errors(), key=lambda each: each["type"] != UNKNOWN)

@@ -120,6 +120,19 @@ def test_a_word_that_is_not_what_it_looks_like_is_refused_wherever_users_write_y
     assert parse_yaml(f"'{word}'", "x") == word
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("{1: a.py}", "path is missing"),
+        ("{turns: all}", "path is missing. The Python file with a class AgentExecutor"),
+        ("{path: a.py, turn: all}", "unknown key 'turn'. Did you mean 'turns'?"),
+    ],
+)
+def test_a_wrong_agent_is_named(word, message):
+    with pytest.raises(ConfigError, match=re.escape(f"--agent {word!r}: {message}")):
+        choose_agent(word)
+
+
 def test_numbers_and_texts_that_are_what_they_look_like_are_read():
     clear = {
         **{"1e-5": 1e-5, "1E5": 1e5, "1.5e5": 1.5e5, "-.5": -0.5, "5.": 5.0, "+5": 5, "0": 0, "0x1F": 31},
