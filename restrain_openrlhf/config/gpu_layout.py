@@ -22,8 +22,9 @@ LONGEST_PREFIX = "test-time-"
 class GpuLayout:
     """How many GPUs policy, reference policy (0 without KL) and each of vLLM's engines have, and which are shared.
 
-    `gpus_per_rank` is the number of GPUs of a data-parallel rank. `engines_share` says that vLLM is on the policy's
-    GPUs, where it does not draw while the policy trains.
+    `gpus_per_rank` is the number of GPUs of a data-parallel rank, and `prompts` that of prompts whose rollouts are
+    drawn at once. `engines_share` says that vLLM is on the policy's GPUs, where it does not draw while the policy
+    trains.
     """
 
     nodes: int
@@ -32,6 +33,7 @@ class GpuLayout:
     engines: int
     gpus_per_engine: int
     gpus_per_rank: int
+    prompts: int
     reference_shares: bool
     engines_share: bool
 
@@ -50,6 +52,7 @@ class GpuLayout:
             engines=number("vllm.num_engines"),
             gpus_per_engine=number("vllm.tensor_parallel_size"),
             gpus_per_rank=number("ds.ring_attn_size") * number("ds.tensor_parallel_size"),
+            prompts=prompts_drawn(flags),
             reference_shares=bool(flags["train.colocate_all"] or flags["train.colocate_actor_ref"]),
             engines_share=bool(flags["train.colocate_all"] and not flags["train.async_enable"]),
         )
@@ -58,6 +61,16 @@ class GpuLayout:
     def vllm(self) -> int:
         """The GPUs of all engines."""
         return self.engines * self.gpus_per_engine
+
+    @property
+    def idle_engines(self) -> int:
+        """The engines that would never draw, because one engine draws all rollouts of a prompt."""
+        return max(self.engines - self.prompts, 0)
+
+    @property
+    def handles(self) -> int:
+        """The CUDA handles that the policy's first rank sends for each weight, if the engines share its GPUs."""
+        return self.engines * self.policy
 
     @property
     def ranks(self) -> int:

@@ -33,13 +33,23 @@ UNSAID = (
 )
 
 
+def _value(name: str, flags: Flags, config: HookConfig, method: Method) -> Any:
+    """The value of a flag, of a key of the configuration, or a fact of the method or of the layout of GPUs."""
+    if name in flags:
+        return flags[name]
+    owner, _, fact = name.rpartition(".")
+    return getattr(GpuLayout.of(flags) if owner == "layout" else method if owner else config, fact)
+
+
 def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str) -> Check:
-    """A check with a message, in which `{flag}`, `{flag!r}`, `{steps}` and `{method}` are replaced by their values."""
+    """A check with a message, in which `{name}` and `{name!r}` are replaced by the values of flags, keys and facts."""
 
     def check(flags: Flags, config: HookConfig, method: Method) -> str | None:
-        known = {**flags, "steps": config.steps, "method": method.name}
-        filled = re.sub(r"\{([\w.]+)(!r)?\}", lambda found: (repr if found[2] else str)(known[found[1]]), message)
-        return filled if holds(flags, config, method) else None
+        def value(found: re.Match[str]) -> str:
+            # Of a copy, because `restrain integrate` notes which flags a check reads to decide.
+            return (repr if found[2] else str)(_value(found[1], dict(flags), config, method))
+
+        return re.sub(r"\{([\w.]+)(!r)?\}", value, message) if holds(flags, config, method) else None
 
     # The documentation's page of refused flags is made from the docstrings of checks.
     check.__doc__ = message
@@ -55,14 +65,8 @@ class Combination(BaseModel):
     reason: str
 
     def holds(self, flags: Flags, config: HookConfig, method: Method) -> bool:
-        """Whether each setting is so: a flag, a key of the configuration, or a fact of the method or the layout."""
-        owners = {"": lambda: config, "method": lambda: method, "layout": lambda: GpuLayout.of(flags)}
-
-        def value(name: str) -> Any:
-            owner, _, fact = name.rpartition(".")
-            return flags[name] if name in flags else getattr(owners[owner](), fact)
-
-        return all(_is(value(name), wanted) for name, wanted in self.when.items())
+        """Whether each setting is as it is written here."""
+        return all(_is(_value(name, flags, config, method), wanted) for name, wanted in self.when.items())
 
 
 def _is(value: Any, wanted: Any) -> bool:
@@ -250,8 +254,8 @@ INPUTS: tuple[Check, ...] = (
             and method.needs_reference
             and (config.service is None or method.selection is not None)
         ),
-        "The method {method!r} needs the frozen model's vote on every prompt, but no reference was given. Make one "
-        "with `restrain reference` and name it under `reference:`.",
+        "The method {method.name!r} needs the frozen model's vote on every prompt, but no reference was given. Make "
+        "one with `restrain reference` and name it under `reference:`.",
     ),
     unsaid_template,
 )

@@ -9,9 +9,6 @@ from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method
 
-# Of a weight sync, which takes about half a minute with as many (docs/operations/scale.md).
-MOST_HANDLES = 2**16
-
 
 def other_reference(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
     """Policy and reference policy are on the same GPUs, but have different numbers of nodes or of GPUs per node."""
@@ -112,35 +109,6 @@ def uneven_steps(flags: Flags, _config: HookConfig, _method: Method) -> str | No
     return None
 
 
-def idle_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """Some engines would never draw, because OpenRLHF sends all rollouts of a prompt to one engine."""
-    prompts, engines = prompts_drawn(flags), GpuLayout.of(flags).engines
-    if prompts >= engines:
-        return None
-    return (
-        f"rollout.batch_size is {prompts} and vllm.num_engines is {engines}: one engine draws all rollouts of a "
-        f"prompt, so that {engines - prompts} engines would never draw. Raise rollout.batch_size to {engines} or more, "
-        f"or lower vllm.num_engines to {prompts} (with a larger vllm.tensor_parallel_size where policy and vLLM share "
-        "GPUs)."
-    )
-
-
-def many_handles(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """A weight sync would send too many CUDA handles, because policy and vLLM share GPUs.
-
-    It is their CUDA IPC (trainer/ray/ppo_actor.py, use_cuda_ipc).
-    """
-    layout = GpuLayout.of(flags)
-    sent = layout.engines * layout.policy
-    if not layout.engines_share or flags["vllm.sync_backend"] != "nccl" or sent <= MOST_HANDLES:
-        return None
-    return (
-        f"At each weight sync the policy's first rank sends every one of {layout.engines} engines the CUDA handles of "
-        f"all {layout.policy} GPUs, {sent} for each weight; {MOST_HANDLES} are supported, and more take minutes "
-        "(docs/operations/scale.md). Raise vllm.tensor_parallel_size and lower vllm.num_engines to match."
-    )
-
-
 LAYOUT: tuple[Check, ...] = (
     other_reference,
     other_engines,
@@ -159,8 +127,6 @@ LAYOUT: tuple[Check, ...] = (
         "prompts, and its optimizer steps and schedule are counted for {rollout.batch_size}. Leave "
         "rollout.vllm_generate_batch_size out, or lower rollout.batch_size to it.",
     ),
-    idle_engines,
-    many_handles,
     *combinations("layout"),
     idle_ranks,
     uneven_steps,
