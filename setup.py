@@ -6,7 +6,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 FOLDERS = ("configs", "k8s")
-# restrain_openrlhf/config/shipped.py looks for them there, and beside the package in a checkout.
+# restrain_openrlhf/config/documents.py looks for them there, and beside the package in a checkout.
 PLACE = Path("restrain_openrlhf", "repository")
 
 

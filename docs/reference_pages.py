@@ -18,14 +18,13 @@ import test_time.cli
 from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.commands import main as restrain
 from restrain_openrlhf.commands.k8s.cluster import Cluster
-from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, OUT_OF_BOUNDS, Check, refused_by_release
-from restrain_openrlhf.config.checks.keys import INPUTS, KEYS
+from restrain_openrlhf.config.checks.keys import CONTRADICTIONS, INPUTS, KEYS, OUT_OF_BOUNDS, Check, refused_by_release
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.command_line import find_config, preset_names
+from restrain_openrlhf.config.documents import HOURS_FILE
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches
 from restrain_openrlhf.config.host_flags import flags_of, host_parser
 from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
-from restrain_openrlhf.config.shipped import HOURS_FILE
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.method import METHODS
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig

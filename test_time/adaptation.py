@@ -7,9 +7,8 @@ from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.checks.keys import UNSAID, unsaid_template
-from restrain_openrlhf.config.documents import CHAT_TEMPLATE
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE, CONFIGS
 from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.prompt_reader import reworded

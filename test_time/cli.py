@@ -10,7 +10,7 @@ from rich.console import Console
 from restrain_openrlhf.commands.main import RESUMES, run_app
 from restrain_openrlhf.commands.options import GOLD, Quiet, split_answers, to_folder
 from restrain_openrlhf.config.command_line import ANSWERS, find_config, parse_overrides
-from restrain_openrlhf.config.shipped import own_path
+from restrain_openrlhf.config.documents import own_path
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch.progress import step_progress
 from test_time.adaptation import PREDICTIONS, REPORT, Adaptation

@@ -184,7 +184,7 @@ def agent_path(
     the line that lets it draw the trajectories that vote.
     """
     if wrap is not None:
-        from restrain_openrlhf.config.blocks import Agent  # noqa: PLC0415
+        from restrain_openrlhf.config.yaml_file import Agent  # noqa: PLC0415
         from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: PLC0415 - imports OpenRLHF
 
         agent = Agent(path=wrap)

@@ -21,12 +21,10 @@ from restrain_openrlhf.commands.options import (
 )
 from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
-from restrain_openrlhf.config.documents import typed
+from restrain_openrlhf.config.documents import HOURS_FILE, typed
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of, is_installed
-from restrain_openrlhf.config.memory import GIB, estimate, shape_of
-from restrain_openrlhf.config.memory.table import as_markdown
-from restrain_openrlhf.config.shipped import HOURS_FILE
+from restrain_openrlhf.config.memory import GIB, as_markdown, estimate, shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory, why_unsupported
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError

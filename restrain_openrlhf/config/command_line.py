@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, PlainSerializer, ValidationError
+from pydantic import BeforeValidator, PlainSerializer
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
-from restrain_openrlhf.config.blocks import Agent
-from restrain_openrlhf.config.documents import dump_yaml, parse_yaml
-from restrain_openrlhf.config.shipped import CONFIGS
+from restrain_openrlhf.config.documents import CONFIGS, dump_yaml, parse_yaml, typed
+from restrain_openrlhf.config.yaml_file import Agent
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 
 # The help of `--answers`, the same on every command that has it.
@@ -66,12 +65,8 @@ def choose_kind(word: str, settings: Mapping[str, object] | None = None) -> Answ
 
 def choose_agent(word: str) -> Agent:
     """The agent of `--agent`: its file, or a block such as {path: agent.py, turns: all}. Raises ConfigError."""
-    found = parse_yaml(word, f"--agent {word!r}") if word.startswith("{") else word
-    try:
-        return Agent.model_validate(found)
-    except ValidationError as error:
-        why = error.errors()[0]["msg"]
-        raise ConfigError(f"--agent {word!r}: {why}. Give a file, or a block as in `{{path: agent.py}}`.") from None
+    block = parse_yaml(word, f"--agent {word!r}") if word.startswith("{") else {"path": word}
+    return typed(Agent, block, f"--agent {word!r}")
 
 
 def kind_word(kind: AnswerKind) -> str:

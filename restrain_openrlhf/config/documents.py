@@ -1,4 +1,4 @@
-"""Reads YAML documents strictly, applies `extends` and `--set`, makes them typed, and names wrong keys."""
+"""Reads YAML documents strictly, by path or as presets, applies `extends` and `--set`, and names wrong keys."""
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -11,10 +11,17 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from restrain_openrlhf.answers import parse_kind
-from restrain_openrlhf.config.shipped import preset_file
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.method import parse_settings, setting_names
 
+PACKAGE = Path(__file__).parents[1]
+# setup.py copies the repository's folders here when it builds a wheel.
+IN_A_WHEEL = PACKAGE / "repository"
+REPOSITORY = IN_A_WHEEL if IN_A_WHEEL.is_dir() else PACKAGE.parent
+CONFIGS = REPOSITORY / "configs"
+KUBERNETES = REPOSITORY / "k8s"
+# Estimated hours of presets, with a line `NAME,HOURS` for each; docs/reference_pages.py writes them.
+HOURS_FILE = CONFIGS / "hours.csv"
 # Blocks whose key `name` decides which other keys they have.
 PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": parse_settings, "answers": parse_kind}
 FLAGS, MODEL, CHAT_TEMPLATE = "openrlhf", "actor.model_name_or_path", "data.apply_chat_template"
@@ -35,6 +42,19 @@ UNCLEAR = re.compile(r"[-+]?0\d+|[-+]?(?=.*\d)(?:\.[\d.]+|[\d.]+\.)", re.ASCII)
 UNKNOWN, MISSING, MISSHAPEN, NO_LIST = "extra_forbidden", "missing", "string_pattern_mismatch", "list_type"
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+def preset_file(name: str) -> Path | None:
+    """The file of the preset with this name, such as `cpu/demo`; None if there is none."""
+    file = CONFIGS / f"{name}.yaml"
+    return file if file.is_file() and not file.name.startswith("_") else None
+
+
+def own_path(path: str) -> str:
+    """The installed path of `restrain_openrlhf/...`, as presets write it; any other path unchanged."""
+    here = PACKAGE.parent / path
+    is_ours = path.startswith(f"{PACKAGE.name}/") and here.exists()
+    return str(here) if is_ours and not Path(path).exists() else path
 
 
 def read_yaml(path: Path, above: Mapping[str, object] | None = None, may_extend: bool = True) -> dict[str, Any]:
@@ -166,6 +186,8 @@ def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Co
     settings: dict[str, dict[str, object]] = {}
     for key, value in overrides.items():
         block, _, name = key.partition(".")
+        if block not in keys:
+            raise ConfigError(f"--set {key}: there is no such key.{_nearest(key, document, keys)}")
         if name:
             settings.setdefault(block, {})[name] = value
         else:
@@ -175,43 +197,31 @@ def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Co
         if not isinstance(document.get(block, {}), dict):
             raise ConfigError(f"--set {block}.{next(iter(given))}: {block} is not a block of keys and values.")
     document.update(_merged(document, settings))
-    for key in overrides:
-        _refuse_unknown(document, key, keys)
+    known = method_keys(document)
+    for name in settings.get("method", {}) if known else ():
+        if name not in known:
+            hint = did_you_mean(name, known, block="method.") or f" Known: {', '.join(known)}."
+            raise ConfigError(f"--set method.{name}: {name!r} is not a setting of {document['method']['name']}.{hint}")
 
 
-def _refuse_unknown(document: Mapping[str, Any], key: str, keys: Collection[str]) -> None:
-    """Raises ConfigError naming the nearest key in the form that `--set` takes.
-
-    A setting whose block was replaced by a later `--set method={...}` is not checked.
-    """
-    flags, settings = document.get("openrlhf"), method_keys(document)
-    known = sorted(
-        {*keys, *(f"method.{name}" for name in settings)}
-        | {f"openrlhf.{name}" for name in (flags if isinstance(flags, dict) else ())}
-    )
-    block, _, name = key.partition(".")
-    if block == "method" and settings and name in document["method"] and name not in settings:
-        hint = did_you_mean(name, settings, block="method.") or f" Known: {', '.join(settings)}."
-        raise ConfigError(f"--set {key}: {name!r} is not a setting of {document['method']['name']}.{hint}")
-    if key not in known and block not in keys:
-        hint = did_you_mean(key, known) or f" Known: {', '.join(known)}."
-        raise ConfigError(f"--set {key}: there is no such key.{hint}")
+def _nearest(key: str, document: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """The known key that an unknown one may have meant, in the form that `--set` takes; or else all known ones."""
+    flags = found if isinstance(found := document.get(FLAGS), dict) else {}
+    known = [*keys, *(f"method.{name}" for name in method_keys(document)), *(f"{FLAGS}.{name}" for name in flags)]
+    return did_you_mean(key, known) or f" Known: {', '.join(sorted(known))}."
 
 
-def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
+def blocks(document: Mapping[str, Any], path: Path, allowed: Collection[str]) -> dict[str, Any]:
     """The document's blocks, with method and kind of answer parsed.
 
     Raises ConfigError for a key that is not allowed.
     """
-    allowed = tuple(allowed)
     for key in document:
         if key not in allowed:
-            settings = [f"method.{name}" for name in method_keys(document)]
-            hint = did_you_mean(key, [*allowed, *settings]) or f" Allowed here: {', '.join(allowed)}."
-            raise ConfigError(f"{path}: unknown key {key!r}.{hint}")
+            raise ConfigError(f"{path}: unknown key {key!r}.{_nearest(key, document, allowed)}")
     if "method" not in document:
         raise ConfigError(f"{path}: `method:` is missing, for example `method: {{name: restrain}}`.")
-    for key in ("method", "answers", "openrlhf"):
+    for key in ("method", "answers", FLAGS):
         if not isinstance(document.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be a block of keys and values, not {document[key]!r}.")
     return {**document, **{key: _parsed(path, key, document[key]) for key in PARSED if key in document}}
@@ -233,7 +243,7 @@ def method_keys(document: Mapping[str, Any]) -> tuple[str, ...]:
 def typed(kind: type[Model], values: Mapping[str, Any], path: Path | str) -> Model:
     """The model of these values. Raises ConfigError naming the file and the key."""
     try:
-        return kind(**values)
+        return kind.model_validate(dict(values))
     except ValidationError as error:
         # A typo in a required key is two errors, an unknown key and a missing one. Report the unknown one.
         first = min(error.errors(), key=lambda each: each["type"] != UNKNOWN)
@@ -250,11 +260,15 @@ def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
         return _without_password(f"{key} is {found}: {reason[:1].lower()}{reason[1:]}.")
     known = _fields_of(kind, block)
     if error["type"] == MISSHAPEN:
-        return f"{key} is {found}, which is not in the form that is needed. {known[name].description}"
+        return f"{key} is {found}, which is not in the form that is needed. {_meaning(known[name])}"
     if error["type"] == MISSING:
-        return f"{key} is missing. {known[name].description}"
+        return f"{key} is missing. {_meaning(known[name])}"
     hint = did_you_mean(name, known, block=".".join([*block, ""])) or f" Known: {', '.join(known)}."
     return f"unknown key {key!r}.{hint}"
+
+
+def _meaning(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
 
 
 def _fields_of(kind: type[BaseModel], block: Iterable[str]) -> dict[str, FieldInfo]:

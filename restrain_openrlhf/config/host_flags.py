@@ -25,6 +25,7 @@ RECORD = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 # The ends of a bound's range in words. A number without words before it is that of `1 or more`.
 ENDS = {"more than": gt, "at most": le, "less than": lt, "": ge}
 _BOUNDS_FILE = Path(__file__).with_name("host_bounds.yaml")
+_DEFAULTS_FILE = Path(__file__).with_name("run_defaults.yaml")
 TYPES = {"int": int, "float": float, "str": str}
 
 # The values of OpenRLHF's flags by their dotted names.
@@ -64,11 +65,13 @@ class Bound(BaseModel):
         if flags[name] is None or (self.only_with and not flags[self.only_with]):
             return not self.needed
         numbers = flags[name] if isinstance(flags[name], list) else [flags[name]]
-        return all(each == self.also or self._holds(each) for each in numbers)
+        return all(each == self.also or is_within(self.range, each) for each in numbers)
 
-    def _holds(self, number: float) -> bool:
-        ends = re.findall(r"(more than|at most|less than)? ?(\d[\d.]*)", self.range)
-        return math.isfinite(number) and all(ENDS[words](number, float(end)) for words, end in ends)
+
+def is_within(words: str, number: float) -> bool:
+    """Whether a finite number is within a range, such as `more than 0 and at most 1`."""
+    ends = re.findall(r"(more than|at most|less than)? ?(\d[\d.]*)", words)
+    return math.isfinite(number) and all(ENDS[end](number, float(value)) for end, value in ends)
 
 
 BOUNDS = tuple(map(Bound.model_validate, yaml.safe_load(_BOUNDS_FILE.read_text(encoding="utf-8"))))
@@ -139,34 +142,20 @@ def flags_of(config: RunConfig, also: Flags | None = None) -> dict[str, Any]:
     return {**vars(parse(to_arguments(stated))), CHAT_TEMPLATE: stated.get(CHAT_TEMPLATE)}
 
 
-def host_flags(config: RunConfig) -> dict[str, object]:
-    """The flags that a run sets: the defaults below, overridden by those of the configuration."""
+@cache
+def _defaults() -> dict[str, Any]:
+    flags: dict[str, Any] = yaml.safe_load(_DEFAULTS_FILE.read_text(encoding="utf-8"))
+    return flags
+
+
+def host_flags(config: RunConfig) -> dict[str, Any]:
+    """The flags that a run sets: those of run_defaults.yaml, overridden by those of the configuration."""
     run_dir = config.run_dir
-    defaults: dict[str, object] = {
-        # The hook replaces the advantages of this estimator, and accepts no other.
-        "algo.advantage.estimator": "group_norm",
-        # KL is a loss term (eq. 7) with the paper's coefficient (D.2) and GRPO's estimator, because the paper names
-        # none.
-        "algo.kl.use_loss": True,
-        "algo.kl.estimator": "k3",
-        "algo.kl.init_coef": 0.001,
-        # 0 adds nothing to the loss, but makes the host log the policy's entropy.
-        "actor.entropy_coef": 0,
-        # Otherwise the best checkpoint would be chosen by gold answers.
-        "ckpt.best_metric_key": "none",
-        # By default the host saves no checkpoints, and a killed run could not be resumed.
-        "ckpt.save_steps": 10,
-        # Two, because one must be whole while the next is written. The host's default is three, of 14 bytes per
-        # parameter.
-        "ckpt.max_num": 2,
-        "ckpt.load_enable": True,
-        "ckpt.path": str(run_dir / "checkpoints"),
-        "ckpt.output_dir": str(run_dir / "model"),
-        "logger.tensorboard_dir": str(run_dir / "tensorboard"),
-        "logger.wandb.run_name": run_dir.name,
-        "data.input_key": "problem",
-    }
-    return {**defaults, **config.openrlhf}
+
+    def filled(value: Any) -> Any:
+        return value.format(run_dir=run_dir, name=run_dir.name) if isinstance(value, str) else value
+
+    return {**{name: filled(value) for name, value in _defaults().items()}, **config.openrlhf}
 
 
 def agent_path() -> Path:

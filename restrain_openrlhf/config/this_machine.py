@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from os import environ
 from typing import Self
 
-from restrain_openrlhf.config.blocks import EngineLimits
 from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn
 from restrain_openrlhf.config.host_flags import Flags, flags_of, host_flags, to_arguments
-from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
+from restrain_openrlhf.config.yaml_file import EngineLimits, HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect, gpus, visible_gpus

@@ -1,23 +1,25 @@
-"""The configuration file of a run: its typed keys, and loading it with `--set` on top."""
+"""The configuration file of a run: its typed keys and blocks, and loading it with `--set` on top."""
 
+import hashlib
 from collections.abc import Mapping
 from enum import Enum, auto
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    field_validator,
+    model_validator,
+)
 
 from restrain_openrlhf.answers import MATHEMATICS, AnyKind
-from restrain_openrlhf.config.blocks import (
-    AbsolutePath,
-    Agent,
-    Count,
-    EngineLimits,
-    KeepRollouts,
-)
-from restrain_openrlhf.config.documents import FLAGS, blocks, override, read_yaml, typed
-from restrain_openrlhf.config.shipped import own_path
+from restrain_openrlhf.config.documents import FLAGS, blocks, dump_yaml, override, own_path, read_yaml, typed
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
 
@@ -26,10 +28,105 @@ LOGPROB_GAP_LIMIT = 0.5
 # Most rollouts: then the vote on most prompts is one of a few rollouts, and the prompts, their template, the kind of
 # answer or the limit of tokens do not fit.
 MISSING_LIMIT = 0.5
-# Flags that hold a secret. Others with such a word (data.input_key, rollout.max_new_tokens) name columns and numbers.
-SECRET_FLAGS = frozenset({"logger.wandb.key"})
+# The only flag that holds a secret.
+SECRET_FLAG = "logger.wandb.key"
 # OpenRLHF turns W&B on by a key alone, and prefers the real one in WANDB_API_KEY (openrlhf/utils/logging_utils.py).
 DUMMY_KEY = "dummy"
+MIB = 1 << 20
+Count = Annotated[StrictInt, Field(ge=1)]
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+class Block(BaseModel):
+    """A block of keys, each with its meaning below it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class EngineLimits(Block):
+    """How much a vLLM engine works on at a time, by vLLM's own names. None leaves the limit to the run."""
+
+    max_num_seqs: Count | None = None
+    """Concurrent rollouts per engine; null: as many as it gets in a step, at least 128 and at most 512."""
+    max_num_batched_tokens: Count | None = None
+    """Tokens per vLLM step of an engine; null: 8192."""
+
+    def options(self) -> dict[str, int]:
+        """The limits that are set, by name."""
+        return self.model_dump(exclude_none=True)
+
+
+class KeepRollouts(Block):
+    """Which of a step's groups are written to the run's `rollouts/`, and how much of the disk they may take."""
+
+    keep: Literal["all", "none"] | Count = 8
+    """Groups kept per step: a number (drawn at random by train.seed), all, or none."""
+    at_most_mib: Count | None = 1024
+    """Limit for all files together, in MiB. A run that needs more leaves out steps, evenly; null: no limit."""
+
+    def count(self, groups: int) -> int:
+        if self.keep == "none":
+            return 0
+        return groups if self.keep == "all" else min(self.keep, groups)
+
+    @property
+    def most_bytes(self) -> float:
+        return float("inf") if self.at_most_mib is None else float(self.at_most_mib * MIB)
+
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _words_or_a_number(cls, value: Any) -> Any:
+        # pydantic would have an error message for each alternative; this gives one.
+        if value in ("all", "none") or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            return value
+        raise ValueError("give a number of groups (1 or more), all, or none")
+
+
+class Agent(Block):
+    """The user's own agent, in a file that OpenRLHF can load, and where in its trajectories the final answers are.
+
+    The path of the file can stand for the whole block.
+    """
+
+    path: AbsolutePath
+    """The Python file with a class AgentExecutor, available on every node."""
+    turns: Literal["last", "all"] = "last"
+    """Which of the policy's turns contain the answer: the last one, or all of them in order."""
+    tag: str | None = Field(default=None, pattern=r"^[\w-]+$")
+    """Read only the content of the last <tag>...</tag> in these turns; null: the whole text."""
+    trajectory_seconds: Annotated[float, Field(gt=0)] = 3600.0
+    """Time limit of a trajectory, in seconds. One that takes longer has failed, as after an error of a tool."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _path_alone(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str | Path) else value
+
+    @property
+    def identity(self) -> str:
+        """A text that is equal for two agents with the same file and the same reading.
+
+        Raises ConfigError; see `text`.
+        """
+        changed = self.model_dump(exclude_defaults=True, exclude={"path", "trajectory_seconds"})
+        digest = hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return " ".join([self.path.name, digest, *(f"{name}={value!r}" for name, value in sorted(changed.items()))])
+
+    @property
+    def text(self) -> str:
+        """The file's text. Raises ConfigError if it cannot be read."""
+        try:
+            return self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"agent: {self.path} cannot be read ({why}). Name the agent's Python file.") from None
+
+    def word(self) -> str:
+        """The option that `choose_agent` (config/command_line.py) reads: the path, or the block where more is set."""
+        block = self.model_dump(mode="json", exclude_defaults=True)
+        if set(block) == {"path"}:
+            return str(self.path)
+        return dump_yaml(block, default_flow_style=True, width=float("inf")).strip()
 
 
 class Key(Enum):
@@ -44,79 +141,46 @@ class Key(Enum):
 class HookConfig(BaseModel):
     """The part of a configuration that the hook needs in all processes of a run."""
 
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
-    method: Annotated[MethodSettings, Key.AGENT] = Field(description="The method's name and its settings.")
-    reference: Annotated[AbsolutePath | None, Key.AGENT] = Field(
-        default=None, description="The reference file of the offline pass, for methods that read one."
-    )
-    reference_n: Annotated[Count | None, Key.AGENT] = Field(
-        default=None, description="Rollouts per prompt in the reference; null: as many as in training."
-    )
-    reference_sampling: Annotated[Literal["same", "any"], Key.AGENT] = Field(
-        default="same",
-        description=(
-            "same: the reference must have been sampled as the run draws (temperature, top_p, new tokens); any: not "
-            "checked."
-        ),
-    )
-    missing_limit: Annotated[Annotated[float, Field(gt=0, le=1)] | None, Key.CHANGEABLE] = Field(
-        default=MISSING_LIMIT,
-        description=(
-            "Begin no training if more than this share of the reference's rollouts have no answer; null: whatever the "
-            "share."
-        ),
-    )
-    answers: Annotated[AnyKind, Key.AGENT] = Field(
-        default=MATHEMATICS, description="The kind of answer that the votes are about, and its settings."
-    )
-    answer_rows: Annotated[AbsolutePath | None, Key.AGENT] = Field(
-        default=None,
-        description=(
-            "Only for the agent without the hook: the training file, if the kind of answer reads columns of it. The "
-            "hook gets them with the prompts."
-        ),
-    )
-    agent: Annotated[Agent | None, Key.AGENT] = Field(
-        default=None,
-        description=(
-            "Your own OpenRLHF agent (turns, tools, environments) that draws the voting trajectories: its file, or a "
-            "block; null: a single turn."
-        ),
-    )
-    metrics: AbsolutePath | None = Field(
-        default=None, description="File that gets one JSON line per step. `restrain train` sets it itself."
-    )
-    steps: Count | None = Field(
-        default=None, description="End after this many steps (rollout batches), even if the episodes would give more."
-    )
-    seeded_rollouts: StrictBool = Field(
-        default=False,
-        description="Give every rollout a seed, so that a resumed run on the same machine draws the same rollouts.",
-    )
-    evaluate_first: StrictBool = Field(
-        default=False, description="Evaluate the base model before the first step, if eval.dataset is set."
-    )
-    service: Annotated[str | None, Key.AGENT, Key.CHANGEABLE] = Field(
-        default=None, description="Address of a service that scores the groups; null: the rollout actors score them."
-    )
-    logprob_gap_limit: Annotated[Annotated[float, Field(gt=0)] | None, Key.CHANGEABLE] = Field(
-        default=LOGPROB_GAP_LIMIT,
-        description=(
-            "Stop the run if vLLM's log-probabilities differ from the policy's by more than this share; null: never."
-        ),
-    )
-    weight_digests: Annotated[StrictBool, Key.CHANGEABLE] = Field(
-        default=False,
-        description="After each weight sync, write SHA-256 digests of the weights that vLLM computes with.",
-    )
-
-    engine: Annotated[EngineLimits, Key.CHANGEABLE] = Field(
-        default=EngineLimits(), description="Limits of each vLLM engine."
-    )
-    rollouts: Annotated[KeepRollouts, Key.CHANGEABLE] = Field(
-        default=KeepRollouts(), description="Which groups are kept for inspection. Training does not depend on it."
-    )
+    method: Annotated[MethodSettings, Key.AGENT]
+    """The method's name and its settings."""
+    reference: Annotated[AbsolutePath | None, Key.AGENT] = None
+    """The reference file of the offline pass, for methods that read one."""
+    reference_n: Annotated[Count | None, Key.AGENT] = None
+    """Rollouts per prompt in the reference; null: as many as in training."""
+    reference_sampling: Annotated[Literal["same", "any"], Key.AGENT] = "same"
+    """same: the reference must have been sampled as the run draws (temperature, top_p, new tokens); any: not
+    checked."""
+    missing_limit: Annotated[Annotated[float, Field(gt=0, le=1)] | None, Key.CHANGEABLE] = MISSING_LIMIT
+    """Begin no training if more than this share of the reference's rollouts have no answer; null: whatever the
+    share."""
+    answers: Annotated[AnyKind, Key.AGENT] = MATHEMATICS
+    """The kind of answer that the votes are about, and its settings."""
+    answer_rows: Annotated[AbsolutePath | None, Key.AGENT] = None
+    """Only for the agent without the hook: the training file, if the kind of answer reads columns of it. The hook
+    gets them with the prompts."""
+    agent: Annotated[Agent | None, Key.AGENT] = None
+    """Your own OpenRLHF agent (turns, tools, environments) that draws the voting trajectories: its file, or a block;
+    null: a single turn."""
+    metrics: AbsolutePath | None = None
+    """File that gets one JSON line per step. `restrain train` sets it itself."""
+    steps: Count | None = None
+    """End after this many steps (rollout batches), even if the episodes would give more."""
+    seeded_rollouts: StrictBool = False
+    """Give every rollout a seed, so that a resumed run on the same machine draws the same rollouts."""
+    evaluate_first: StrictBool = False
+    """Evaluate the base model before the first step, if eval.dataset is set."""
+    service: Annotated[str | None, Key.AGENT, Key.CHANGEABLE] = None
+    """Address of a service that scores the groups; null: the rollout actors score them."""
+    logprob_gap_limit: Annotated[Annotated[float, Field(gt=0)] | None, Key.CHANGEABLE] = LOGPROB_GAP_LIMIT
+    """Stop the run if vLLM's log-probabilities differ from the policy's by more than this share; null: never."""
+    weight_digests: Annotated[StrictBool, Key.CHANGEABLE] = False
+    """After each weight sync, write SHA-256 digests of the weights that vLLM computes with."""
+    engine: Annotated[EngineLimits, Key.CHANGEABLE] = EngineLimits()
+    """Limits of each vLLM engine."""
+    rollouts: Annotated[KeepRollouts, Key.CHANGEABLE] = KeepRollouts()
+    """Which groups are kept for inspection. Training does not depend on it."""
 
     @classmethod
     def keys(cls, kind: Key) -> frozenset[str]:
@@ -161,26 +225,18 @@ class HookConfig(BaseModel):
 class RunConfig(HookConfig):
     """A whole run: the method, a folder for everything it writes, and OpenRLHF's flags under their dotted names."""
 
-    run_dir: AbsolutePath = Field(description="Folder for checkpoints, metrics, logs and the trained model.")
-    share_gpus: StrictBool = Field(
-        default=False,
-        description="If this machine has fewer GPUs than the layout needs, put all models on the same GPUs.",
-    )
-    deadline_days: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="Kubernetes ends a try of the training job after so many days; null: after 14, and after 28 where "
-        "KubeRay counts the wait for pods too.",
-    )
-    pass_n: Count | None = Field(
-        default=None,
-        description=(
-            "Rollouts per prompt of the pass that `restrain k8s render` makes, if the reference is a subset of a "
-            "larger pass that other runs share; null: as many as the reference has."
-        ),
-    )
-    openrlhf: Mapping[str, Any] = Field(
-        default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."
-    )
+    run_dir: AbsolutePath
+    """Folder for checkpoints, metrics, logs and the trained model."""
+    share_gpus: StrictBool = False
+    """If this machine has fewer GPUs than the layout needs, put all models on the same GPUs."""
+    deadline_days: Annotated[float, Field(gt=0)] | None = None
+    """Kubernetes ends a try of the training job after so many days; null: after 14, and after 28 where KubeRay counts
+    the wait for pods too."""
+    pass_n: Count | None = None
+    """Rollouts per prompt of the pass that `restrain k8s render` makes, if the reference is a subset of a larger pass
+    that other runs share; null: as many as the reference has."""
+    openrlhf: Mapping[str, Any] = Field(default_factory=dict)
+    """OpenRLHF's own flags under their dotted names, such as actor.adam.lr."""
 
     @field_validator("openrlhf")
     @classmethod
@@ -204,11 +260,10 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     document = read_yaml(path, {key.removeprefix(f"{FLAGS}."): value for key, value in given.items()})
     override(document, given, keys)
     config = typed(RunConfig, blocks(document, path, keys), path)
-    for name in sorted(SECRET_FLAGS):
-        if config.openrlhf.get(name) not in (None, "", DUMMY_KEY):
-            raise ConfigError(
-                f"{path}: openrlhf.{name} holds a key, which the list of processes and the run's files would show. Set "
-                f"it to '{DUMMY_KEY}' and put the key into the environment, as WANDB_API_KEY: on Kubernetes in a "
-                "Secret."
-            )
+    if config.openrlhf.get(SECRET_FLAG) not in (None, "", DUMMY_KEY):
+        raise ConfigError(
+            f"{path}: openrlhf.{SECRET_FLAG} holds a key, which the list of processes and the run's files would show. "
+            f"Set it to '{DUMMY_KEY}' and put the key into the environment, as WANDB_API_KEY: on Kubernetes in a "
+            "Secret."
+        )
     return config.model_copy(update={"metrics": config.run_dir / "metrics.jsonl"})

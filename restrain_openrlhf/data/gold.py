@@ -6,49 +6,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM, differing
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import validated, write_rows
-from restrain_openrlhf.data.outputs import output_file
-from restrain_openrlhf.data.prompt_reader import PROMPTS, PromptReader, TextOrChat, text_of, with_answer
+from restrain_openrlhf.data.jsonl import validated
+from restrain_openrlhf.data.problems import AskedProblem
+from restrain_openrlhf.data.prompt_reader import PROMPTS, PromptReader, text_of, with_answer
 from restrain_openrlhf.data.tables import placed_rows
 from restrain_openrlhf.errors import DataError
 
 MAX_NAMED = 5
 
 
-class PromptOnly(BaseModel):
-    """A row of a training file. It has no field for an answer, so an answer cannot be written to it.
+class PromptOnly(AskedProblem):
+    """A row of a training file. It has no field for an answer, so an answer cannot be written to it."""
 
-    `row` holds the columns that the kind of answer reads, such as options. An empty `row` is not written.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: str
-    problem: TextOrChat
-    row: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        return text_of(self.problem)
-
-    @model_serializer(mode="wrap")
-    def _without_empty_row(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = dump(self)
-        return written if self.row else {"id": self.id, "problem": self.problem}
+    model_config = ConfigDict(extra="forbid")
 
 
 class GoldAnswer(BaseModel):
@@ -66,20 +43,6 @@ class GoldAnswer(BaseModel):
 def sidecar_path(prompts: Path) -> Path:
     """The path of a training file's gold: `train.gold.jsonl` for `train.jsonl`."""
     return prompts.with_name(f"{prompts.stem}.gold{prompts.suffix}")
-
-
-def write_separated(out: Path, prompts: Iterable[PromptOnly], gold: Iterable[GoldAnswer] | None) -> Path | None:
-    """Write the prompts to `out`, and `gold` beside them. Returns the sidecar's path.
-
-    If `gold` is None there is no sidecar, and an earlier one is removed.
-    """
-    sidecar = output_file(sidecar_path(out))
-    if gold is not None:
-        write_rows(sidecar, gold)
-    else:
-        sidecar.unlink(missing_ok=True)
-    write_rows(out, prompts)
-    return sidecar if gold is not None else None
 
 
 def finite_answer(value: object) -> object:

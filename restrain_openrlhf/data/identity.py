@@ -25,21 +25,14 @@ PATTERNS = ("*.json", "*.safetensors", "*.model", "*.jinja", "tokenizer*", "*.tx
 def ensure_model(model: str) -> None:
     """Make sure that the model can be loaded. An interrupted download is resumed.
 
-    Raises ConfigError for an incomplete folder, and where the model cannot be downloaded.
+    Raises ConfigError for an incomplete folder, for an adapter, and where the model cannot be downloaded.
     """
-    folder = Path(model)
-    if not folder.is_dir():
-        # A hub id is NAME or OWNER/NAME.
-        if folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
-            raise ConfigError(f"{model}: no such model folder. Check the path.")
-        folder = _download(model)
-    refuse_incomplete(folder)
+    refuse_incomplete(model_folder(model) or _download(model))
 
 
 def refuse_incomplete(folder: Path) -> None:
-    """Raises ConfigError naming the weight files that are missing or cut short."""
-    if not (folder / "config.json").exists():
-        raise ConfigError(f"{folder}: holds no config.json, so it is not a Hugging Face model folder.")
+    """Raises ConfigError naming the weight files that are missing or cut short, and for a folder without a model."""
+    _refuse_no_model(folder)
     names = _weight_files(folder)
     if not names:
         raise ConfigError(f"{folder}: holds no weights (*.safetensors or *.bin). Download or copy the model again.")
@@ -51,6 +44,11 @@ def refuse_incomplete(folder: Path) -> None:
             f"{folder}: {len(missing) + len(cut)} of {len(names)} weight files are incomplete ({'; '.join(found)}). A "
             "download or a copy was interrupted. Repeat it."
         )
+
+
+def _refuse_no_model(folder: Path) -> None:
+    if not (folder / "config.json").exists():
+        raise ConfigError(f"{folder}: holds no config.json, so it is not a Hugging Face model folder.")
 
 
 def refuse_adapter(folder: Path) -> None:
@@ -163,8 +161,9 @@ def model_folder(model: str) -> Path | None:
     if folder.is_dir():
         refuse_adapter(folder)
         return folder
-    if folder.is_absolute() or model.startswith("."):
-        raise ConfigError(f"{model}: no such model folder. Check actor.model_name_or_path.")
+    # A hub id is NAME or OWNER/NAME.
+    if folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
+        raise ConfigError(f"{model}: no such model folder. Check the path, or actor.model_name_or_path.")
     return None
 
 
@@ -173,8 +172,7 @@ def model_digests(folder: Path) -> dict[str, str]:
 
     Raises ConfigError for a folder without a model.
     """
-    if not (folder / "config.json").exists():
-        raise ConfigError(f"{folder}: holds no config.json, so it is not a Hugging Face model folder.")
+    _refuse_no_model(folder)
     files = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
     return {path.name: digest for path, digest in file_digests(sorted(files)).items()}
 

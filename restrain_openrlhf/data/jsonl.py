@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from restrain_openrlhf.data.outputs import output_file, whole_file
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError, no_such_file
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -167,10 +167,14 @@ def json_value(where: str, text: str) -> Any:
         raise DataError(f"{where}: not valid JSON ({error}). Fix it, or remove it.") from None
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
-    if HALF_A_CHARACTER.search(text) and not _is_text(value):
-        raise DataError(
-            f"{where}: has half of a character (a lone surrogate such as \\ud83d), which UTF-8 cannot hold. Remove it."
-        )
+    if HALF_A_CHARACTER.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise DataError(
+                f"{where}: has half of a character (a lone surrogate such as \\ud83d, as where an emoji's two escapes "
+                "were cut apart), which UTF-8 cannot hold. Remove it."
+            ) from None
     return value
 
 
@@ -181,15 +185,6 @@ def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise DataError(f"has the key {key!r} more than once. Keep the right one.")
     return found
-
-
-def _is_text(value: object) -> bool:
-    """Whether UTF-8 can hold every text in a value. It cannot if an emoji's two escapes were cut apart."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def validated(path: Path, place: str, row: object, row_type: type[Row]) -> Row:
@@ -218,7 +213,6 @@ def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
 
     Raises DataError if `path` cannot be written (data/outputs.py).
     """
-    output_file(path).parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.writelines(dump(row.model_dump(mode="json")) for row in rows)
 

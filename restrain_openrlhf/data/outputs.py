@@ -24,9 +24,12 @@ STANDARD_OUTPUT = 1
 def whole_file(path: Path) -> Iterator[IO[str]]:
     """A file that replaces `path` once it is complete. Of two writers at the same time, the later one wins.
 
-    For a symbolic link, the link's target is replaced and the link stays. Raises DataError; see `output_file`.
+    The folder is made. For a symbolic link, the link's target is replaced and the link stays. Raises DataError; see
+    `output_file`.
     """
-    with replacing(output_file(path)) as file:
+    target = output_file(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as file:
         yield file
 
 

@@ -2,20 +2,19 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import compress, islice
 from pathlib import Path
-from typing import Self
+from typing import IO
 
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers.extract import last_boxes
-from restrain_openrlhf.data.gold import GoldAnswer, PromptOnly, write_separated
+from restrain_openrlhf.data.gold import GoldAnswer, PromptOnly, sidecar_path
 from restrain_openrlhf.data.identity import digest_of_set, text_digest, text_hash
-from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.outputs import write_whole
+from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.data.outputs import whole_file, write_whole
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, column_of, has_column, text_of
 from restrain_openrlhf.data.sources import HUB, Row, TrainingSet, placed_rows_of
@@ -114,20 +113,27 @@ def prepare(
     prompts, duplicates, another count than the known set's, fewer prompts than `first`, and for prompts without an
     answer if there is `supervised`.
     """
-    reader, read = PromptReader("--prompt-column", entry.prompt), partial(each_entry, entry, source)
-    rows = Survey.of(read(reader), held_out)
-    if not any_count:
-        _refuse_another_count(entry, len(rows.answers))
-    _refuse_repeated(rows, drop_duplicates)
-    kept = _first(entry, list(rows.apart.values()), first)
+    reader, rows = PromptReader("--prompt-column", entry.prompt), Survey(frozenset(map(_words, held_out)), first)
+    sidecar = sidecar_path(out)
+    with ExitStack() as opened:
+        # The file of prompts is opened first, and so gets its name last, when their gold is there.
+        paths = (path for path in (out, sidecar, supervised) if path is not None)
+        prompts, gold, *both = (opened.enter_context(whole_file(path)) for path in paths)
+        for item in _each_entry(entry, source, reader):
+            if rows.takes(item):
+                _write(item, prompts, gold, *both)
+        _refuse(entry, rows, any_count, drop_duplicates)
+        has_gold = gold.tell() > 0
+    if not has_gold:
+        sidecar.unlink()
     prepared = Prepared(
         name=entry.name,
-        source=str(entry.hub) if source == "hub" else source,
+        source=str(entry.hub) if source == HUB else source,
         licence=entry.hub.licence if entry.hub else "as your source says",
         prompts=out,
-        gold=_write(entry, read, rows, kept, out, supervised),
-        count=len(kept),
-        digest=digest_of_set(islice(rows.apart, len(kept))),
+        gold=sidecar if has_gold else None,
+        count=len(rows.written),
+        digest=digest_of_set(rows.written),
         whole_set=CopyCheck(
             count=len(rows.apart),
             digest=digest_of_set(rows.apart),
@@ -136,126 +142,104 @@ def prepare(
         ),
         read=reader.summary(),
         dropped_duplicates=len(rows.repeated),
-        dropped_held_out=len(rows.answers) - len(rows.repeated) - len(rows.apart),
+        dropped_held_out=len(rows.left_out),
     )
     prepared.write()
     return prepared
 
 
-def _refuse_another_count(entry: TrainingSet, count: int) -> None:
-    if entry.count not in (None, count):
-        raise DataError(
-            f"{entry.name}: has {count:,} rows, but the known set has {entry.count:,}. Give the whole set, or allow "
-            "another count with --any-count."
-        )
+def _write(item: Entry, prompts: IO[str], gold: IO[str], supervised: IO[str] | None = None) -> None:
+    """Raises DataError for a prompt without an answer if there is `supervised`."""
+    prompts.write(dump(PromptOnly(id=item.id, problem=item.problem).model_dump(mode="json")))
+    if item.answer is not None:
+        gold.write(dump(GoldAnswer(prompt_hash=text_hash(item.text), answer=item.answer).model_dump()))
+    if supervised is not None:
+        if item.answer is None:
+            raise DataError(
+                f"The prompt with the id {item.id!r} has no answer, but training on gold needs one for each. Name the "
+                "column of the answers with --answer-column, or remove the prompt."
+            )
+        supervised.write(dump(Problem(id=item.id, problem=item.problem, answer=item.answer).model_dump()))
 
 
 @dataclass(frozen=True)
 class Survey:
     """What is kept in memory of the rows while they are read: hashes instead of texts, and places counted from 0.
 
-    `apart` has the place of each prompt by its digest, without repeated and held-out prompts. `answers` has a hash of
-    each row's answer, and None where a row has none. `repeated` has the place of a repeated prompt and of the first
-    with its text, and `same_ids` two places and their id.
+    A prompt is held out if it is equal, word by word, to one of the problems `held_out`, and is then in `left_out`. Of
+    the others the `first` are written (None: all). `places` has the place of each prompt by its digest, `answers` a
+    hash of each row's answer, and None where a row has none, `ids` the place by the hash of an id, and `repeated` the
+    place of a repeated prompt and of the first with its text.
     """
 
-    apart: dict[bytes, int] = field(default_factory=dict)
+    held_out: frozenset[tuple[str, ...]]
+    first: int | None
+    places: dict[bytes, int] = field(default_factory=dict)
     answers: list[int | None] = field(default_factory=list)
+    ids: dict[int, int] = field(default_factory=dict)
     repeated: list[tuple[int, int]] = field(default_factory=list)
-    same_ids: list[tuple[int, int, str]] = field(default_factory=list)
+    left_out: set[bytes] = field(default_factory=set)
 
-    @classmethod
-    def of(cls, entries: Iterable[Entry], held_out: Sequence[str]) -> Self:
-        """A prompt is held out if it is equal, word by word, to one of the problems `held_out`."""
-        found, ids = cls(), dict[int, int]()
-        problems, out = {_words(text) for text in held_out}, set()
-        for place, item in enumerate(entries):
-            found.answers.append(None if item.answer is None else hash(item.answer))
-            digest = text_digest(item.text)
-            if (first := found.apart.setdefault(digest, place)) != place:
-                found.repeated.append((place, first))
-                continue
-            if (other := ids.setdefault(hash(item.id), place)) != place:
-                found.same_ids.append((other, place, item.id))
-            if problems and _words(item.text) in problems:
-                out.add(digest)
-        for digest in out:
-            del found.apart[digest]
-        return found
+    def takes(self, item: Entry) -> bool:
+        """Note the next row. Returns whether its prompt is to be written. Raises DataError for an id that is there."""
+        digest, place = text_digest(item.text), len(self.answers)
+        self.answers.append(None if item.answer is None else hash(item.answer))
+        if (before := self.places.setdefault(digest, place)) != place:
+            self.repeated.append((place, before))
+            return False
+        if (other := self.ids.setdefault(hash(item.id), place)) != place:
+            raise DataError(
+                f"{_where(other)} and {_where(place)} have the same id {item.id!r}. Give each row an id of its own."
+            )
+        if self.held_out and _words(item.text) in self.held_out:
+            self.left_out.add(digest)
+            return False
+        return self.first is None or len(self.places) - len(self.left_out) <= self.first
 
+    @property
+    def apart(self) -> list[bytes]:
+        """The digests of all prompts that are not held out."""
+        return [digest for digest in self.places if digest not in self.left_out]
 
-def _write(
-    entry: TrainingSet,
-    read: Callable[[], Iterator[Entry]],
-    rows: Survey,
-    kept: Sequence[int],
-    out: Path,
-    supervised: Path | None,
-) -> Path | None:
-    """Write the rows at the places `kept`, reading the source again for each file. Returns the gold sidecar."""
-    is_kept = bytearray(len(rows.answers))
-    for place in kept:
-        is_kept[place] = True
-    without = [place for place in kept if rows.answers[place] is None]
-    if supervised is not None:
-        _refuse_without_answer(entry, len(kept), without)
-        with_gold = compress(read(), is_kept)
-        write_rows(supervised, (Problem(id=x.id, problem=x.problem, answer=str(x.answer)) for x in with_gold))
-    gold = (
-        GoldAnswer(prompt_hash=text_hash(each.text), answer=each.answer)
-        for each in compress(read(), is_kept)
-        if each.answer is not None
-    )
-    prompts = (PromptOnly(id=each.id, problem=each.problem) for each in compress(read(), is_kept))
-    return write_separated(out, prompts, gold if len(without) < len(kept) else None)
+    @property
+    def written(self) -> list[bytes]:
+        return self.apart[: self.first]
 
 
-def _first(entry: TrainingSet, places: Sequence[int], first: int | None) -> Sequence[int]:
-    if not places:
+def _refuse(entry: TrainingSet, rows: Survey, any_count: bool, drop_duplicates: bool) -> None:
+    """Raises DataError where the set as a whole is not as it must be."""
+    if not any_count and entry.count not in (None, len(rows.answers)):
         raise DataError(
-            f"{entry.name}: no prompt is left: all are problems of {entry.apart_from}. Give the training set itself."
+            f"{entry.name}: has {len(rows.answers):,} rows, but the known set has {entry.count:,}. Give the whole set, "
+            "or allow another count with --any-count."
         )
-    if (first or 0) > len(places):
-        raise DataError(
-            f"{entry.name}: has {len(places):,} prompts, but the first {first:,} were asked for. Ask for fewer."
-        )
-    return places[:first]
-
-
-def _refuse_without_answer(entry: TrainingSet, of: int, without: Sequence[int]) -> None:
-    if without:
-        raise DataError(
-            f"{entry.name}: {len(without)} of {of} prompts have no answer (the first is {_where(without[0])}), but "
-            "training on gold needs one for each. Name the column of the answers with --answer-column."
-        )
-
-
-def each_entry(entry: TrainingSet, source: str, reader: PromptReader | None = None) -> Iterator[Entry]:
-    """The rows of a set, one at a time. Raises DataError for an empty set, missing columns and bad prompts."""
-    reader = reader or PromptReader("--prompt-column", entry.prompt)
-    for number, (place, row) in enumerate(placed_rows_of(entry.hub, source)):
-        yield _entry(entry, reader, number, f"{entry.name if source == HUB else source}, {place}", row)
-    if not reader.rows:
-        raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
-
-
-def _refuse_repeated(rows: Survey, drop: bool) -> None:
-    """Raises DataError for equal prompts unless `drop` is set, where their answers differ, and for two equal ids."""
-    if rows.repeated and not drop:
+    if rows.repeated and not drop_duplicates:
         raise DataError(
             f"{len(rows.repeated)} prompts appear more than once: {_pairs(rows.repeated)}. Remove the copies, or keep "
             "the first of each with --drop-duplicates."
         )
-    conflicts = [(place, first) for place, first in rows.repeated if rows.answers[place] != rows.answers[first]]
-    if conflicts:
+    if conflicts := [(place, first) for place, first in rows.repeated if rows.answers[place] != rows.answers[first]]:
         raise DataError(
             f"{len(conflicts)} repeated prompts have different answers: {_pairs(conflicts)}. Decide which is right, "
             "and remove the others."
         )
-    for first, again, name in rows.same_ids[:1]:
+    if not rows.apart:
         raise DataError(
-            f"{_where(first)} and {_where(again)} have the same id {name!r}. Give each row an id of its own."
+            f"{entry.name}: no prompt is left: all are problems of {entry.apart_from}. Give the training set itself."
         )
+    if (rows.first or 0) > len(rows.apart):
+        raise DataError(
+            f"{entry.name}: has {len(rows.apart):,} prompts, but the first {rows.first:,} were asked for. Ask for "
+            "fewer."
+        )
+
+
+def _each_entry(entry: TrainingSet, source: str, reader: PromptReader) -> Iterator[Entry]:
+    """The rows of a set, one at a time. Raises DataError for an empty set, missing columns and bad prompts."""
+    for number, (place, row) in enumerate(placed_rows_of(entry.hub, source)):
+        yield _entry(entry, reader, number, f"{entry.name if source == HUB else source}, {place}", row)
+    if not reader.rows:
+        raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
 
 
 def _entry(entry: TrainingSet, reader: PromptReader, number: int, where: str, row: Row) -> Entry:

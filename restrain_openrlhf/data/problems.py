@@ -55,15 +55,14 @@ _VALUE = re.compile(
 WHOLE = re.compile(r"^(-?\d+)\.0+$")
 
 
-class Problem(BaseModel):
-    """One problem as the model gets it, and its gold answer."""
+class AskedProblem(BaseModel):
+    """A problem as the model gets it. `row` holds the columns that its kind of answer reads, such as options."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
     problem: TextOrChat
-    answer: str
-    row: dict[str, Any] = Field(default_factory=dict, description="The columns that its kind of answer reads.")
+    row: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -71,8 +70,16 @@ class Problem(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_empty_row(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The columns are written last, and only if there are any."""
         written: dict[str, Any] = dump(self)
-        return {name: value for name, value in written.items() if name != "row" or value}
+        row = written.pop("row")
+        return {**written, "row": row} if row else written
+
+
+class Problem(AskedProblem):
+    """A problem and its gold answer."""
+
+    answer: str
 
 
 Row = Mapping[str, Any]

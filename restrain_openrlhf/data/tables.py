@@ -69,11 +69,8 @@ def _json_rows(path: Path) -> Iterator[tuple[str, object]]:
     value = json_value(str(path), "\n".join(line.text for line in each_line(path))) if first else []
     if isinstance(value, dict):
         value = next((value[key] for key in ROWS if _are_rows(value.get(key))), [value])
-    return _numbered({LINE: each} for each in value) if _are_texts(value) else _numbered(iter(value))
-
-
-def _are_texts(value: Sequence[object]) -> bool:
-    return all(isinstance(each, str) for each in value)
+    are_texts = all(isinstance(each, str) for each in value)
+    return _numbered({LINE: each} if are_texts else each for each in value)
 
 
 def _are_rows(value: object) -> bool:

@@ -14,9 +14,8 @@ from typing import Any
 
 from ray.util.metrics import Gauge
 
-from restrain_openrlhf.config.blocks import MIB, KeepRollouts
 from restrain_openrlhf.config.gpu_layout import rollout_batches
-from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.config.yaml_file import MIB, HookConfig, KeepRollouts
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.hook.fixes.lora import make_policy_the_reference
 from restrain_openrlhf.hook.install.environment import config_here

@@ -13,10 +13,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
-from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.yaml_file import Key, RunConfig
+from restrain_openrlhf.config.yaml_file import Agent, Key, RunConfig
 from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import DataError, RunError

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from restrain_openrlhf.config.checks.contradictions import OUT_OF_BOUNDS
+from restrain_openrlhf.config.checks.keys import OUT_OF_BOUNDS
 from restrain_openrlhf.config.command_line import choose_kind, find_config
 from restrain_openrlhf.config.host_flags import BOUNDS, host_parser, parse, record
 from restrain_openrlhf.config.yaml_file import HookConfig, load_run_config

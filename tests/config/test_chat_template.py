@@ -100,9 +100,7 @@ def chat(tmp_path):
     "command",
     [
         ("show", "CONFIG"),
-        ("show", "CONFIG", "--memory"),
         ("train", "CONFIG"),
-        ("gpu-check", "CONFIG", "--allow-cpu", "--only", "gradient", "--out", "OUT"),
         ("study", "CONFIG", "--out", "OUT"),
         ("k8s", "render", "CONFIG", "--overlay", "8xa100-80g", "--out", "OUT"),
     ],

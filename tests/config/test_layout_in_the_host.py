@@ -22,7 +22,6 @@ from openrlhf.trainer.ray.launcher import RayActorGroup  # noqa: E402
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: E402
 from restrain_openrlhf.config.host_flags import parse  # noqa: E402
-from tests.command_line import refused  # noqa: E402
 from tests.config.test_layout import first_reason, words_of  # noqa: E402
 
 
@@ -145,11 +144,3 @@ def test_what_is_accepted_passes_the_hosts_own_assertions(changed):
         assert len(set(policy)) == 1, "ranks with unequal rollouts wait for each other forever"
         assert batch_of_deepspeed(args) * args.train.micro_batch_size <= policy[0]
     assert GpuLayout.of(vars(parse(words))).ranks * policy[0] >= args.train.batch_size
-
-
-def test_train_says_it_in_one_line_and_leaves_nothing_behind(tmp_path):
-    sets = ("--set", f"run_dir={tmp_path / 'run'}", "--set", "openrlhf.actor.num_gpus_per_node=2")
-    said = refused("train", "cpu/demo", *sets, "--set", "openrlhf.train.colocate_all=true")
-    assert said.splitlines()[-1].startswith("error: train.colocate_all puts policy and reference policy on the same")
-    assert "Traceback" not in said
-    assert not (tmp_path / "run").exists()

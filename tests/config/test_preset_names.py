@@ -7,10 +7,9 @@ from typer.testing import CliRunner
 
 from restrain_openrlhf.commands.main import app
 from restrain_openrlhf.config.command_line import find_config, preset_names
-from restrain_openrlhf.config.shipped import own_path
+from restrain_openrlhf.config.documents import own_path
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
-from test_time.cli import app as adaptations
 from tests.conftest import ROOT
 
 NAME = "dapo14k/qwen3-4b-base/restrain"
@@ -66,36 +65,6 @@ def test_a_word_that_names_nothing_gets_the_nearest_names(monkeypatch, tmp_path,
         find_config(word)
     assert str(error.value).startswith(f"{word}: no such file, and no preset of this name.")
     assert hint in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("commands", "words"),
-    [
-        (app, "train NAME"),
-        (app, "show NAME"),
-        (app, "reference NAME"),
-        (app, f"study {NAME} NAME"),
-        (app, "k8s render NAME --overlay 8xa100-80g --out o"),
-        (adaptations, "adapt --model m --prompts p.jsonl --out o --config NAME"),
-    ],
-)
-def test_every_command_that_takes_a_configuration_says_so(monkeypatch, tmp_path, commands, words):
-    monkeypatch.chdir(tmp_path)
-    wrong = words.replace("NAME", "dapo14k/qwen3-4b-base/restran").split()
-    error = CliRunner().invoke(commands, wrong).exception
-    assert isinstance(error, ConfigError)
-    assert f"no preset of this name. Did you mean '{NAME}'" in str(error)
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_absolute_path_is_a_files(tmp_path):
-    with pytest.raises(ConfigError, match=r"absent.yaml: no such file. Check the path."):
-        load_run_config(find_config(str(tmp_path / "absent.yaml")))
-
-
-def test_a_folder_is_no_configuration(tmp_path):
-    with pytest.raises(ConfigError, match="is a folder; a YAML file is needed"):
-        load_run_config(find_config(str(tmp_path)))
 
 
 def test_the_packages_own_model_is_found_where_the_package_lies(monkeypatch, tmp_path):

@@ -1,19 +1,16 @@
 """Every preset means what is written in it, OpenRLHF's own parser takes it, and what it names is there."""
 
 import math
-import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 from pydantic import BaseModel
-from typer.main import get_command
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.answers import MATHEMATICS  # noqa: E402
-from restrain_openrlhf.commands.main import app  # noqa: E402
 from restrain_openrlhf.config.checks import refuse_settings  # noqa: E402
 from restrain_openrlhf.config.host_flags import (  # noqa: E402
     host_flags,
@@ -21,13 +18,10 @@ from restrain_openrlhf.config.host_flags import (  # noqa: E402
     to_arguments,
 )
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.data.benchmarks import BENCHMARKS  # noqa: E402
-from restrain_openrlhf.data.sources import TRAINING_SETS  # noqa: E402
 from restrain_openrlhf.evaluation.job import TEMPLATES, render, worded  # noqa: E402
 from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
-METHODS = {"grpo_gold", "ttrl", "srt_offline", "srt_easy", "restrain"}
 NAMES = presets()
 
 
@@ -86,51 +80,6 @@ def test_the_hook_finds_no_contradiction_and_batches_come_out_even(name):
     assert flags["train.batch_size"] % (flags["train.micro_batch_size"] * gpus) == 0
 
 
-def commands_of(path: Path) -> list[list[str]]:
-    """The `restrain ...` lines of the comment that a file opens with."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [shlex.split(line[1:])[1:] for line in lines if line.startswith("#   restrain ")]
-
-
-BASES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("_*.yaml") if commands_of(path))
-
-
-def options_of(words: list[str]) -> dict:
-    """The parameters that our own command line reads from the words. A wrong one raises click's UsageError."""
-    group, rest = get_command(app), list(words)
-    while hasattr(group, "commands"):
-        group = group.commands[rest.pop(0)]
-    return group.make_context(words[0], rest).params
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_the_commands_that_a_base_opens_with_make_what_its_presets_read(base):
-    made = set()
-    for words in commands_of(CONFIGS / base):
-        if words[:2] == ["data", "prepare"]:
-            options = options_of(words)
-            assert options["name"] in TRAINING_SETS
-            made.add(str(options["out"]))
-        elif words[0] == "reference":
-            made.add(written(ROOT / options_of(words)["config"])["reference"])
-        else:
-            options = options_of(words)
-            assert str(options["artifact"]) in made
-            made.add(str(options["out"]))
-    for path in (CONFIGS / base).parent.glob("[a-z]*.yaml"):
-        document = written(path)
-        assert document["reference"] in made, path.name
-        supervised = {str(options_of(words)["supervised"]) for words in commands_of(path)}
-        assert document["openrlhf"]["data.prompt_dataset"] in made | supervised, path.name
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("test_time/")])
-def test_a_test_time_preset_is_for_the_benchmark_that_its_folder_names(name):
-    benchmark = name.split("/")[2]
-    assert benchmark in BENCHMARKS
-    assert written(preset_file(name))["openrlhf"]["data.prompt_dataset"] == f"data/{benchmark}.jsonl"
-
-
 ASKED_FOR = ("qwen2.5-math-1.5b", "qwen2.5-math-7b", "qwen3-1.7b-base", "llama3.2-3b-instruct")
 # The models' max_position_embeddings.
 CONTEXTS = {
@@ -168,16 +117,6 @@ def test_llama_is_asked_in_its_own_turns(data):
     asked = text.format("PROBLEM")
     assert asked.startswith("<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n")
     assert asked.endswith(f"{turn}<|start_header_id|>assistant<|end_header_id|>\n\n")
-
-
-FOLDERS = ["dapo14k/qwen3-4b-base", "dapo14k/octothinker-8b-hybrid-base", "s1k/qwen3-4b-base"]
-FOLDERS += [f"{data}/{model}" for data in ("dapo14k", "math12k") for model in ASKED_FOR]
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_every_method_of_the_paper_has_a_preset(folder):
-    found = {path.stem for path in (CONFIGS / folder).glob("[a-z]*.yaml")}
-    assert found >= METHODS
 
 
 def ablation(name):

@@ -1,7 +1,5 @@
 """Strict reading and atomic writing of JSON Lines, and reading of Parquet in their place."""
 
-import json
-
 import pytest
 from pydantic import BaseModel, ConfigDict
 
@@ -9,7 +7,7 @@ from restrain_openrlhf.data import jsonl
 from restrain_openrlhf.data.jsonl import FollowedFile, read_rows, write_rows
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError
-from tests.command_line import refused, restrain
+from tests.command_line import refused
 
 
 class Row(BaseModel):
@@ -79,13 +77,6 @@ def test_two_writers_do_not_meet(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_is_not_written_over(tmp_path):
-    with pytest.raises(DataError, match="is a folder"):
-        write_rows(tmp_path, [Row(id=1)])
-    assert list(tmp_path.iterdir()) == []
-    assert not list(tmp_path.parent.glob("*.partial"))
-
-
 ROLLOUTS = [
     {"id": "a", "problem": "1+1=", "responses": [r"\boxed{2}", "?"], "answer": "2", "options": None},
     {"id": "b", "problem": "2+2=", "responses": [r"\boxed{4}", r"\boxed{4.0}"], "answer": None, "options": ["4", "5"]},
@@ -106,27 +97,6 @@ def as_parquet(parquet, tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    ("command", "rows"),
-    [
-        (["score"], ROLLOUTS),
-        (["score"], [{**ROLLOUTS[0], "responses": ["no", "no"]}, ROLLOUTS[1]]),
-        (["data", "prepare", "own", "--answer-column", "answer", "--source"], [{**ROLLOUTS[0]}, {**ROLLOUTS[1]}]),
-    ],
-)
-def test_commands_read_other_formats_as_they_do_json_lines(write_jsonl, as_parquet, tmp_path, command, rows):
-    lines, table = write_jsonl("in.jsonl", rows), as_parquet("in.parquet", rows, row_group_size=1)
-    array = tmp_path / "in.json"
-    array.write_text(json.dumps(rows, indent=1))
-    outs = [tmp_path / f"of-{name}" for name in ("lines.jsonl", "table.jsonl", "array.jsonl")]
-    for source, out in zip((lines, table, array), outs, strict=True):
-        done = restrain(*command, source, "--out", out)
-        assert done.returncode == 0, done.stderr
-    one, *others = (out.read_bytes() for out in outs)
-    assert others == [one, one]
-    assert "written as JSON Lines, and not as Parquet" in refused(*command, lines, "--out", tmp_path / "o.parquet")
-
-
 def test_what_is_wrong_in_a_parquet_file_is_named_by_its_row(as_parquet, tmp_path):
     bad = as_parquet("bad.parquet", [ROLLOUTS[0], {**ROLLOUTS[1], "problem": None}])
     out = tmp_path / "out.jsonl"
@@ -138,6 +108,7 @@ def test_what_is_wrong_in_a_parquet_file_is_named_by_its_row(as_parquet, tmp_pat
     (tmp_path / "no.parquet").write_bytes(b"PAR1")
     assert "no.parquet: is not a complete Parquet file" in refused("score", tmp_path / "no.parquet", "--out", out)
     assert "absent.parquet: no such file" in refused("score", tmp_path / "absent.parquet", "--out", out)
+    assert "written as JSON Lines, and not as Parquet" in refused("score", twice, "--out", tmp_path / "o.parquet")
     assert not out.exists()
 
 

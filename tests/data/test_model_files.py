@@ -16,13 +16,6 @@ def safetensors(values: int) -> bytes:
     return len(head).to_bytes(8, "little") + head + data
 
 
-def test_a_whole_folder_is_taken(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "model.safetensors").write_bytes(safetensors(8))
-    refuse_incomplete(tmp_path)
-    ensure_model(str(tmp_path))
-
-
 def test_an_adapter_is_not_taken_for_a_model(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "adapter_config.json").write_text("{}")
@@ -36,6 +29,8 @@ def test_a_file_that_was_cut_short_is_named(tmp_path, cut):
     (tmp_path / "model.safetensors").write_bytes(safetensors(8)[:-cut])
     with pytest.raises(ConfigError, match=r"1 of 1 weight files are incomplete \(cut short: model.safetensors\)"):
         refuse_incomplete(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(safetensors(8))
+    ensure_model(str(tmp_path))
 
 
 def test_a_shard_that_the_index_names_and_that_is_not_there(tmp_path):
@@ -48,8 +43,9 @@ def test_a_shard_that_the_index_names_and_that_is_not_there(tmp_path):
 
 
 def test_folders_that_hold_no_model(tmp_path):
-    with pytest.raises(ConfigError, match="no such model folder"):
-        ensure_model(str(tmp_path / "absent"))
+    for name in (str(tmp_path / "absent"), "./absent", "no/hub/id"):
+        with pytest.raises(ConfigError, match="no such model folder"):
+            ensure_model(name)
     with pytest.raises(ConfigError, match="holds no config"):
         refuse_incomplete(tmp_path)
     (tmp_path / "config.json").write_text("{}")

@@ -23,11 +23,6 @@ DAPO_ROW = {
 }
 
 
-def test_a_folder_laid_out_as_on_the_hub_goes_through_the_hubs_loader(tmp_path):
-    folder = parquet_folder(tmp_path / "dapo", [DAPO_ROW], "train", "en")
-    assert load_rows(DAPO, str(folder)) == [DAPO_ROW]
-
-
 def test_the_hub_is_asked_for_exactly_this_set(monkeypatch):
     asked = []
 

@@ -18,8 +18,8 @@ from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
 from vllm.v1.engine.detokenizer import IncrementalDetokenizer  # noqa: E402
 
-from restrain_openrlhf.config.blocks import EngineLimits  # noqa: E402
 from restrain_openrlhf.config.host_flags import agent_path  # noqa: E402
+from restrain_openrlhf.config.yaml_file import EngineLimits  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor, texts_of  # noqa: E402

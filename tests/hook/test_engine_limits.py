@@ -2,10 +2,9 @@
 
 import pytest
 
-from restrain_openrlhf.config.blocks import EngineLimits
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.this_machine import rollouts_in_flight, with_limits
-from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.config.yaml_file import EngineLimits, load_run_config
 from restrain_openrlhf.machine.device import Device
 from tests.config.presets import preset_file
 

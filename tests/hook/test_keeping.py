@@ -13,7 +13,7 @@ pytestmark = pytest.mark.host
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from restrain_openrlhf.config.blocks import KeepRollouts  # noqa: E402
+from restrain_openrlhf.config.yaml_file import KeepRollouts  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup  # noqa: E402

@@ -14,7 +14,7 @@ from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
 from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
 
-from restrain_openrlhf.config.blocks import Agent  # noqa: E402
+from restrain_openrlhf.config.yaml_file import Agent  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, GroupError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402

@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.answers import parse_kind
-from restrain_openrlhf.config.blocks import Agent, EngineLimits, KeepRollouts
-from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, load_hook_config
+from restrain_openrlhf.config.yaml_file import (
+    Agent,
+    EngineLimits,
+    HookConfig,
+    KeepRollouts,
+    Key,
+    RunConfig,
+    load_hook_config,
+)
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.records.folder import Completion, RunFolder, claim_checkpoints, contents

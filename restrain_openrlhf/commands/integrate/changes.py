@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from restrain_openrlhf.commands.integrate.script import HOOKED_MODULE, Word, Written
-from restrain_openrlhf.config.checks import CHECKS
-from restrain_openrlhf.config.checks.remedies import Refusal, refusals
+from restrain_openrlhf.config.checks import CHECKS, Refusal, refusals
 from restrain_openrlhf.config.host_flags import agent_path, host_parser, is_agent, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError, did_you_mean

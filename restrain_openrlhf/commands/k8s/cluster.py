@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from restrain_openrlhf.commands.k8s.experiment import Patch, json_patch
 from restrain_openrlhf.config.documents import read_yaml, typed
-from restrain_openrlhf.config.nodes import NodeShape
+from restrain_openrlhf.config.gpu_layout import NodeShape
 from restrain_openrlhf.errors import ConfigError
 
 CLAIM = "PersistentVolumeClaim"

@@ -20,7 +20,7 @@ from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experimen
 from restrain_openrlhf.commands.k8s.stages import Manifest, Stage, write
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
-from restrain_openrlhf.config.shipped import KUBERNETES
+from restrain_openrlhf.config.documents import KUBERNETES
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError

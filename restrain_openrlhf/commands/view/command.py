@@ -8,7 +8,7 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.options import GOLD, to_file
 from restrain_openrlhf.commands.view.groups import viewed_run
-from restrain_openrlhf.config.blocks import MIB
+from restrain_openrlhf.config.yaml_file import MIB
 
 
 def view(

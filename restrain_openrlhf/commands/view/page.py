@@ -14,7 +14,7 @@ from markupsafe import Markup
 from pydantic_core import to_json
 
 from restrain_openrlhf.commands.view.groups import Summaries, ViewedRun, details
-from restrain_openrlhf.config.blocks import MIB
+from restrain_openrlhf.config.yaml_file import MIB
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.records.kept import KeptGroup, kept_files, read_file

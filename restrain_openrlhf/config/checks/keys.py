@@ -1,23 +1,97 @@
-"""Checks that the method, the configuration's keys and OpenRLHF's flags go together."""
+"""Refuses flags of OpenRLHF and keys of the configuration that would change RESTRAIN's maths, or stop a run halfway."""
 
 import json
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
-from restrain_openrlhf.config.blocks import KeepRollouts
-from restrain_openrlhf.config.checks.contradictions import Check, refused_if
+import yaml
+from pydantic import BaseModel, ConfigDict
+
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
-from restrain_openrlhf.config.host_flags import Flags
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import BOUNDS, Flags, is_agent, is_within
 from restrain_openrlhf.config.memory.shape import model_file
-from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.config.yaml_file import HookConfig, KeepRollouts
+from restrain_openrlhf.machine.host_releases import installed
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.method.rollout_plans import EntropyTrees, Independent, RolloutPlan
 
+Check = Callable[[Flags, HookConfig, Method], str | None]
+# The ZeRO stage that partitions the weights themselves.
+PARTITIONED_WEIGHTS = 3
+REFUSED = Path(__file__).parents[1] / "refused_settings.yaml"
+THRESHOLD = "algo.advantage.is_correction_threshold"
 UNSAID = (
     f"{CHAT_TEMPLATE} is not set, and the model's tokenizer has a chat template. Set it to true for an "
     "instruction-tuned model, whose prompts then go through that template and not through data.input_template; or to "
     "false for a base model, whose tokenizer may have a template as well. (Without a configuration, `restrain "
     "reference` has --apply-chat-template and --no-apply-chat-template.)"
 )
+
+
+def _value(name: str, flags: Flags, config: HookConfig, method: Method) -> Any:
+    """The value of a flag, of a key of the configuration, or a fact of the method or of the layout of GPUs."""
+    if name in flags:
+        return flags[name]
+    owner, _, fact = name.rpartition(".")
+    return getattr(GpuLayout.of(flags) if owner == "layout" else method if owner else config, fact)
+
+
+def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str) -> Check:
+    """A check with a message, in which `{name}` and `{name!r}` are replaced by the values of flags, keys and facts."""
+
+    def check(flags: Flags, config: HookConfig, method: Method) -> str | None:
+        def value(found: re.Match[str]) -> str:
+            # Of a copy, because `restrain integrate` notes which flags a check reads to decide.
+            return (repr if found[2] else str)(_value(found[1], dict(flags), config, method))
+
+        return re.sub(r"\{([\w.]+)(!r)?\}", value, message) if holds(flags, config, method) else None
+
+    # The documentation's page of refused flags is made from the docstrings of checks.
+    check.__doc__ = message
+    return check
+
+
+class Combination(BaseModel):
+    """Settings that are refused together, and the reason, as refused_settings.yaml has them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    when: Mapping[str, Any]
+    reason: str
+
+    def holds(self, flags: Flags, config: HookConfig, method: Method) -> bool:
+        """Whether each setting is as it is written here."""
+        return all(_is(_value(name, flags, config, method), wanted) for name, wanted in self.when.items())
+
+
+def _is(value: Any, wanted: Any) -> bool:
+    """Whether a value is as refused_settings.yaml writes it."""
+    if isinstance(wanted, bool):
+        return bool(value) is wanted
+    if isinstance(wanted, list):
+        return value in wanted
+    if isinstance(wanted, str) and wanted.startswith("not "):
+        return not _is(value, yaml.safe_load(wanted.removeprefix("not ")))
+    if isinstance(wanted, str) and re.search(r"\d", wanted):
+        return value is not None and is_within(wanted, value)
+    return bool(value == wanted)
+
+
+def combinations(section: str) -> tuple[Check, ...]:
+    """A check for each combination of a section of refused_settings.yaml."""
+    entries = yaml.safe_load(REFUSED.read_text(encoding="utf-8"))[section]
+    return tuple(refused_if(each.holds, each.reason) for each in map(Combination.model_validate, entries))
+
+
+def refused_by_release(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """A flag that machine/host_releases.yaml refuses for the installed release."""
+    given = ((name, reason) for name, reason in installed().refused.items() if flags[name] is not None)
+    return next((f"{name} is {flags[name]!r}: {reason}. Leave it out." for name, reason in given), None)
 
 
 def planned_rollouts(flags: Flags, _config: HookConfig, method: Method) -> str | None:
@@ -120,37 +194,44 @@ def unsaid_template(flags: Flags, *_: object) -> str | None:
     return UNSAID if flags[CHAT_TEMPLATE] is None and model and has_chat_template(model) else None
 
 
+# A check for each number: they come before checks that compute with these numbers.
+OUT_OF_BOUNDS: tuple[Check, ...] = tuple(
+    refused_if(
+        lambda flags, *_, bound=bound, name=name: not bound.allows(name, flags),
+        f"{name} is {{{name}}}. Set it to {bound.range}: {bound.why}.",
+    )
+    for bound in BOUNDS
+    for name in bound.flags
+)
+CONTRADICTIONS: tuple[Check, ...] = (
+    *combinations("contradictions"),
+    refused_if(
+        lambda flags, *_: not (flags["reward.clip_range"][0] <= 0 and flags["reward.clip_range"][1] >= 1),
+        "reward.clip_range is {reward.clip_range}: rewards lie in [0, 1] and would be clipped. Leave it out.",
+    ),
+    refused_if(
+        lambda flags, *_: flags["train.agent_func_path"] is not None and not is_agent(flags["train.agent_func_path"]),
+        "train.agent_func_path is {train.agent_func_path!r}, which is not this project's agent: rollouts would not be "
+        "scored. Remove it; to draw rollouts with that agent, write `agent: {train.agent_func_path}` into the "
+        "configuration (docs/journeys/integration.md).",
+    ),
+    refused_if(
+        lambda flags, *_: flags["ds.ring_attn_size"] > 1 and find_spec("ring_flash_attn") is None,
+        "ds.ring_attn_size is {ds.ring_attn_size}, but ring attention needs the package ring_flash_attn, which is not "
+        "installed. Install it, or set ds.ring_attn_size to 1.",
+    ),
+    refused_if(
+        lambda flags, *_: (flags[THRESHOLD] or []) != sorted(flags[THRESHOLD] or []),
+        f"{THRESHOLD} is {{{THRESHOLD}}}: no token lies above the first and below the second, so that none would be "
+        "trained on. Leave it out, or give the lower limit first.",
+    ),
+)
 KEYS: tuple[Check, ...] = (
-    refused_if(
-        lambda flags, _config, method: (
-            not method.reads_gold and bool(flags["eval.dataset"]) and flags["ckpt.best_metric_key"] != "none"
-        ),
-        "eval.dataset is set and ckpt.best_metric_key is {ckpt.best_metric_key!r}: the best checkpoint would be chosen "
-        "by gold answers. Set ckpt.best_metric_key to none.",
-    ),
-    refused_if(
-        lambda flags, _config, method: (
-            method.rollouts is not None and flags["algo.advantage.is_correction_level"] not in (None, "off")
-        ),
-        "algo.advantage.is_correction_level is {algo.advantage.is_correction_level!r}: it needs the log-probability of "
-        "every sampled token, which rollouts drawn by the method (votes, trees) do not have. Set it to off.",
-    ),
-    refused_if(
-        lambda flags, _config, method: (
-            method.rollouts is not None and bool(flags["algo.advantage.is_correction_enable"])
-        ),
-        "algo.advantage.is_correction_enable is set: it needs the log-probability of every sampled token, which "
-        "rollouts drawn by the method (votes, trees) do not have. Remove it.",
-    ),
+    *combinations("keys"),
     # This comes before the check of the plan's size, because changing the size would not help.
     agents_plan,
     planned_rollouts,
     penalty_of_all,
-    refused_if(
-        lambda flags, _config, method: method.reads_gold and not flags["data.label_key"],
-        "The method {method!r} learns from gold answers, but data.label_key is not set. Name the column of the "
-        "training file that holds them, or choose a label-free method.",
-    ),
     refused_if(
         lambda flags, config, _method: flags["data.label_key"] in config.answers.row_columns(),
         "data.label_key is {data.label_key!r}, a column that the kind of answer under `answers:` reads for votes: they "
@@ -160,39 +241,12 @@ KEYS: tuple[Check, ...] = (
         lambda _flags, config, _method: config.rollouts != KeepRollouts() and config.metrics is None,
         "rollouts is set, but metrics is not: rollouts are kept in the folder of the metrics. Set metrics to a file.",
     ),
-    refused_if(
-        lambda _flags, config, _method: config.weight_digests and config.metrics is None,
-        "weight_digests is set, but metrics is not: digests are written to the folder of the metrics. Set metrics to a "
-        "file.",
-    ),
-    refused_if(
-        lambda flags, config, _method: flags["train.async_enable"] and config.steps is not None,
-        "steps is {steps} and train.async_enable is set: the asynchronous trainer draws rollouts ahead, and after a "
-        "restart does not know how many steps it has taken. Remove one of the two.",
-    ),
-    refused_if(
-        lambda flags, config, _method: flags["train.async_enable"] and config.seeded_rollouts,
-        "seeded_rollouts and train.async_enable are set: the asynchronous trainer draws rollouts with whatever weights "
-        "were sent last, so that seeds would not reproduce them. Remove one of the two.",
-    ),
-    refused_if(
-        lambda flags, config, _method: flags["train.async_enable"] and config.evaluate_first,
-        "evaluate_first and train.async_enable are set: the asynchronous trainer evaluates only while it trains, so "
-        "that the base model would not be evaluated. Remove one of the two; `restrain eval` can evaluate a base model.",
-    ),
     uncorrected_rollouts,
     template_without_place,
 )
 # These come last, because they ask for settings to be added and not to be changed.
 INPUTS: tuple[Check, ...] = (
-    refused_if(
-        lambda flags, *_: not flags["actor.model_name_or_path"],
-        "actor.model_name_or_path is not set. Name the model to train.",
-    ),
-    refused_if(
-        lambda flags, *_: not flags["data.prompt_dataset"],
-        "data.prompt_dataset is not set. Name the training file or data set.",
-    ),
+    *combinations("inputs"),
     # A service that scores has the reference itself; the run then only needs one to select prompts.
     refused_if(
         lambda _flags, config, method: (
@@ -200,8 +254,8 @@ INPUTS: tuple[Check, ...] = (
             and method.needs_reference
             and (config.service is None or method.selection is not None)
         ),
-        "The method {method!r} needs the frozen model's vote on every prompt, but no reference was given. Make one "
-        "with `restrain reference` and name it under `reference:`.",
+        "The method {method.name!r} needs the frozen model's vote on every prompt, but no reference was given. Make "
+        "one with `restrain reference` and name it under `reference:`.",
     ),
     unsaid_template,
 )

@@ -3,14 +3,11 @@
 The reasons are those of cli/train_ppo_ray.py, trainer/ray/launcher.py and DeepSpeed's batch sizes.
 """
 
-from restrain_openrlhf.config.checks.contradictions import PARTITIONED_WEIGHTS, Check, refused_if
+from restrain_openrlhf.config.checks.keys import PARTITIONED_WEIGHTS, Check, combinations, refused_if
 from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn, rollouts_of_step
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method
-
-# At either limit a weight sync takes about half a minute (docs/operations/scale.md).
-MOST_ENGINES, MOST_HANDLES = 128, 2**16
 
 
 def other_reference(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
@@ -112,49 +109,10 @@ def uneven_steps(flags: Flags, _config: HookConfig, _method: Method) -> str | No
     return None
 
 
-def idle_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """Some engines would never draw, because OpenRLHF sends all rollouts of a prompt to one engine."""
-    prompts, engines = prompts_drawn(flags), GpuLayout.of(flags).engines
-    if prompts >= engines:
-        return None
-    return (
-        f"rollout.batch_size is {prompts} and vllm.num_engines is {engines}: one engine draws all rollouts of a "
-        f"prompt, so that {engines - prompts} engines would never draw. Raise rollout.batch_size to {engines} or more, "
-        f"or lower vllm.num_engines to {prompts} (with a larger vllm.tensor_parallel_size where policy and vLLM share "
-        "GPUs)."
-    )
-
-
-def many_handles(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """A weight sync would send too many CUDA handles, because policy and vLLM share GPUs.
-
-    It is their CUDA IPC (trainer/ray/ppo_actor.py, use_cuda_ipc).
-    """
-    layout = GpuLayout.of(flags)
-    sent = layout.engines * layout.policy
-    if not layout.engines_share or flags["vllm.sync_backend"] != "nccl" or sent <= MOST_HANDLES:
-        return None
-    return (
-        f"At each weight sync the policy's first rank sends every one of {layout.engines} engines the CUDA handles of "
-        f"all {layout.policy} GPUs, {sent} for each weight; {MOST_HANDLES} are supported, and more take minutes "
-        "(docs/operations/scale.md). Raise vllm.tensor_parallel_size and lower vllm.num_engines to match."
-    )
-
-
 LAYOUT: tuple[Check, ...] = (
     other_reference,
     other_engines,
     broken_ranks,
-    # Where nothing is colocated, the host itself turns vllm.enable_sleep off.
-    refused_if(
-        lambda flags, *_: flags["train.async_enable"] and flags["train.colocate_all"] and flags["vllm.enable_sleep"],
-        "vllm.enable_sleep and train.async_enable are set: engines that draw while the policy trains cannot sleep. "
-        "Remove one of the two.",
-    ),
-    refused_if(
-        lambda flags, *_: flags["train.partial_rollout_enable"] and not flags["train.async_enable"],
-        "train.partial_rollout_enable is set without train.async_enable. Set both, or neither.",
-    ),
     refused_if(
         lambda flags, *_: prompts_drawn(flags) > flags["rollout.batch_size"],
         "rollout.vllm_generate_batch_size is {rollout.vllm_generate_batch_size}, above rollout.batch_size "
@@ -169,19 +127,7 @@ LAYOUT: tuple[Check, ...] = (
         "prompts, and its optimizer steps and schedule are counted for {rollout.batch_size}. Leave "
         "rollout.vllm_generate_batch_size out, or lower rollout.batch_size to it.",
     ),
-    # Only DeepSpeed's optimizers of ZeRO 1 to 3 can move their states off the GPU (offload_states).
-    refused_if(
-        lambda flags, *_: flags["ds.enable_sleep"] and flags["ds.zero_stage"] == 0 and not flags["ds.adam_offload"],
-        "ds.enable_sleep is set with ds.zero_stage 0, whose states stay on the GPU. Set ds.zero_stage to 2 or 3.",
-    ),
-    idle_engines,
-    many_handles,
-    refused_if(
-        lambda flags, *_: flags["vllm.num_engines"] > MOST_ENGINES,
-        "vllm.num_engines is {vllm.num_engines}: at each weight sync the policy's first rank calls every engine for "
-        f"each weight, and {MOST_ENGINES} engines are supported (docs/operations/scale.md). Raise "
-        "vllm.tensor_parallel_size and lower vllm.num_engines.",
-    ),
+    *combinations("layout"),
     idle_ranks,
     uneven_steps,
 )

@@ -1,21 +1,32 @@
-"""The memory of a run, line by line: on a GPU in each phase, on the host, on disk; and what certainly cannot fit."""
+"""The memory of a run, line by line: on a GPU in each phase, on the host, on disk."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
 
-from restrain_openrlhf.config.gpu_layout import prompts_drawn
+from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.memory.lines import (
     GIB,
     TRAINING,
-    ZERO_3,
-    Held,
+    CacheRoom,
+    MemoryEstimate,
     MemoryLine,
     Phase,
     product,
 )
-from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError, shape_of
+from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError
 
+# Flags that change the arithmetic in ways that are not covered here, and the values that are covered.
+NOT_COVERED: Mapping[str, tuple[object, ...]] = {
+    "ds.tensor_parallel_size": (1,),
+    "ds.ring_attn_size": (1,),
+    "ds.load_in_4bit": (False,),
+    "ds.zpg": (1,),
+    "ds.grad_accum_dtype": (None, "bf16", "fp32"),
+    "train.enable_ema": (False,),
+    "actor.optim": ("adam",),
+}
 BF16, FP32 = 2, 4
 # fp32 master weights and Adam's two moments.
 ADAM_BYTES = 12
@@ -28,7 +39,7 @@ STEP_COPIES_BYTES = 2 + 4
 # DeepSpeed's defaults, in elements: OpenRLHF leaves them at "auto", which DeepSpeed drops.
 REDUCE_BUCKET = 500_000_000
 MAX_LIVE_PARAMETERS = 1_000_000_000
-ZERO_2 = 2
+ZERO_2, ZERO_3 = 2, 3
 # Bytes per logit. Actor.forward makes an fp32 copy of the bf16 logits, then drops these (openrlhf/models/actor.py).
 FORWARD_BYTES = 2 + 4
 # In the backward pass (hook/fixes/training_step.py): the fp32 logits, overwritten by their gradient, and its bf16 copy.
@@ -37,49 +48,105 @@ BACKWARD_BYTES = 4 + 2
 BACKWARD_BYTES_TEMPERED = 4 + 4 + 2
 # With the entropy in the loss the logits stay, and each of the two terms has an fp32 gradient, at any temperature.
 BACKWARD_BYTES_WITH_ENTROPY = 4 + 4 + 4
-# The mask of a sliding window: booleans (transformers/masking_utils.py), and torch's bf16 copy during attention.
-MASK_BYTES = 1 + 2
 # Assumed, not computed: what a process has on a GPU before its first tensor, and vLLM's graphs and workspace asleep.
 CONTEXT = 6 * GIB // 10
 SLEEPING_ENGINE = GIB
 
 
 @dataclass(frozen=True)
-class CacheRoom:
-    """The tokens whose keys and values fit into an engine's cache, and the rollouts that it is given at once."""
+class Held:
+    """The facts about model, flags and layout on which the memory depends."""
 
-    tokens: int
-    rollouts: int
+    flags: Flags
+    shape: ModelShape
+    layout: GpuLayout
 
-
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes per GPU by phase (`lines`), per node (`host`), and in the run's folder (`disk`).
-
-    `gpu_bytes` is the GPU's memory. It is None if that is unknown, and then `cache` is None, too.
-    """
-
-    lines: tuple[MemoryLine, ...]
-    host: tuple[MemoryLine, ...]
-    disk: tuple[MemoryLine, ...]
-    gpu_bytes: int | None = None
-    cache: CacheRoom | None = None
-    peak_bytes: Mapping[Phase, int] = field(init=False)
-    certain_bytes: Mapping[Phase, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "peak_bytes", _sums(self.lines))
-        object.__setattr__(self, "certain_bytes", _sums(line for line in self.lines if line.certain))
+    @classmethod
+    def by(cls, flags: Flags, shape: ModelShape) -> Self:
+        """From OpenRLHF's parsed flags. Raises NoEstimateError naming a flag that is not covered."""
+        for name, values in NOT_COVERED.items():
+            if flags[name] not in values:
+                raise NoEstimateError(f"The memory of {name} = {flags[name]!r} is not worked out. Use {values[0]!r}.")
+        if flags["ds.zero_stage"] == 0 and (flags["ds.enable_sleep"] or flags["ds.adam_offload"]):
+            raise NoEstimateError("ds.enable_sleep and ds.adam_offload need ds.zero_stage 1, 2 or 3; it is 0.")
+        return cls(flags, shape, GpuLayout.of(flags))
 
     @property
-    def peak(self) -> tuple[Phase, int]:
-        """The phase that needs the most memory, and its bytes."""
-        return max(self.peak_bytes.items(), key=lambda entry: entry[1])
+    def stage(self) -> int:
+        """The ZeRO stage."""
+        return int(self.flags["ds.zero_stage"])
 
     @property
-    def certain(self) -> tuple[Phase, int]:
-        """The phase with the most memory that is certain, and these bytes."""
-        return max(self.certain_bytes.items(), key=lambda entry: entry[1])
+    def engines_sleep(self) -> bool:
+        """Whether vLLM frees the policy's GPUs while the policy trains."""
+        return bool(self.flags["vllm.enable_sleep"]) and self.layout.engines_share
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether a reference policy is loaded. With LoRA it is the policy with its adapter off, and no second copy."""
+        return self.layout.reference > 0 and not self.lora_rank
+
+    @property
+    def reference_on_the_host(self) -> bool:
+        """Whether the reference is offloaded, which only works with ZeRO 3 (deepspeed_utils.py, get_eval_ds_config)."""
+        return self.has_reference and bool(self.flags["ref.offload"]) and self.stage == ZERO_3
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of one parameter's gradient in the sum over micro-batches."""
+        return 4 if self.flags["ds.grad_accum_dtype"] == "fp32" else 2
+
+    @property
+    def has_micro_batches(self) -> bool:
+        """Whether an optimizer step may have several micro-batches, as it always may under dynamic batching."""
+        each = int(self.flags["train.micro_batch_size"]) * max(self.layout.policy, 1)
+        return bool(self.flags["train.dynamic_batch_enable"]) or int(self.flags["train.batch_size"]) > each
+
+    @property
+    def policy_phases(self) -> tuple[Phase, ...]:
+        """The phases on the policy's GPUs."""
+        own = (Phase.EXPERIENCE, Phase.BACKWARD, Phase.STEP, Phase.SYNC)
+        return (Phase.GENERATION, *own) if self.layout.engines_share else own
+
+    @property
+    def reference_phases(self) -> tuple[Phase, ...]:
+        """The phases on the reference policy's GPUs. On shared GPUs its forward pass is part of the experience."""
+        return self.policy_phases if self.layout.reference_shares else (Phase.REFERENCE,)
+
+    @property
+    def apart(self) -> tuple[Phase, ...]:
+        """The phase of the reference policy's forward pass, if it has its own GPUs."""
+        return (Phase.REFERENCE,) if self.has_reference and not self.layout.reference_shares else ()
+
+    def tokens(self, kind: str) -> tuple[int, ...]:
+        """The factors of a micro-batch's tokens: (sequences, longest), or (token budget,) with dynamic batching.
+
+        `kind` is `train` or `rollout`. A sequence that is longer than the budget is a micro-batch by itself
+        (openrlhf/utils/seqlen_balancing.py).
+        """
+        longest = int(self.flags["data.max_len"])
+        if self.flags["train.dynamic_batch_enable"]:
+            budget = self.flags[f"{kind}.max_tokens_per_gpu"] or self.flags["train.max_tokens_per_gpu"]
+            return (max(int(budget), longest),)
+        return int(self.flags[f"{kind}.micro_batch_size"]), longest
+
+    @property
+    def lora_rank(self) -> int:
+        """The rank of the LoRA adapter; 0 without one."""
+        return int(self.flags["ds.lora.rank"])
+
+    @property
+    def trained(self) -> int:
+        """The number of parameters with gradients: all, or the two LoRA matrices of each target.
+
+        PEFT's all-linear means all matrices of the layers, without the output head.
+        """
+        if not self.lora_rank:
+            return self.shape.parameters
+        named = self.flags["ds.lora.target_modules"] or "all-linear"
+        names = [named] if isinstance(named, str) else list(named)
+        chosen = (sizes for name, sizes in self.shape.projections.items() if names == ["all-linear"] or name in names)
+        return self.shape.num_hidden_layers * self.lora_rank * sum(inputs + outputs for inputs, outputs in chosen)
 
 
 def estimate(flags: Flags, shape: ModelShape, gpu_bytes: int | None = None) -> MemoryEstimate:
@@ -92,18 +159,11 @@ def estimate(flags: Flags, shape: ModelShape, gpu_bytes: int | None = None) -> M
         *_policy(held),
         *_reference(held),
         *_batch(held),
-        *_masks(held),
         *_engine(held, gpu_bytes),
         MemoryLine("largest tensor's copy", *product(shape.embedding, BF16), (Phase.SYNC,)),
         *_contexts(held),
     )
     return MemoryEstimate(lines, tuple(_host(held)), tuple(_disk(held)), gpu_bytes, _cache(held, gpu_bytes))
-
-
-def _sums(lines: Iterable[MemoryLine]) -> dict[Phase, int]:
-    lines = tuple(lines)
-    phases = (phase for phase in Phase if any(phase in line.phases for line in lines))
-    return {phase: sum(line.bytes for line in lines if phase in line.phases) for phase in phases}
 
 
 def _policy(held: Held) -> Iterator[MemoryLine]:
@@ -163,7 +223,7 @@ def _reference(held: Held) -> Iterator[MemoryLine]:
 def _batch(held: Held) -> Iterator[MemoryLine]:
     """Logits, with all copies that OpenRLHF's log-probabilities make, and activations of a micro-batch."""
     shape, experience, train = held.shape, held.tokens("rollout"), held.tokens("train")
-    forward = (Phase.EXPERIENCE, *_apart(held))
+    forward = (Phase.EXPERIENCE, *held.apart)
     yield MemoryLine("logits, forward (bf16, fp32)", *product(*experience, shape.vocab_size, FORWARD_BYTES), forward)
     width = 6 * shape.intermediate_size + 4 * shape.hidden_size
     yield MemoryLine("one layer, forward (6 × inner + 4 × hidden)", *product(*experience, width), forward)
@@ -185,26 +245,6 @@ def bytes_of_a_logit(flags: Flags) -> int:
     if flags["actor.entropy_coef"]:
         return BACKWARD_BYTES_WITH_ENTROPY
     return BACKWARD_BYTES if flags["rollout.temperature"] == 1 else BACKWARD_BYTES_TEMPERED
-
-
-def _masks(held: Held) -> Iterator[MemoryLine]:
-    """The attention masks of a sliding window, where a padded sequence can be as long as the window.
-
-    Without a window, batches that are padded on the right need no mask (hook/fixes/training_step.py), nor do packed
-    batches.
-    """
-    window, longest = held.shape.sliding_window, int(held.flags["data.max_len"])
-    packed = held.flags["ds.packing_samples"] or held.flags["train.dynamic_batch_enable"]
-    if window is None or longest < window or packed:
-        return
-    phases = {"rollout": (Phase.EXPERIENCE, *_apart(held)), "train": (Phase.BACKWARD,)}
-    for (kind, of), name in zip(phases.items(), ("forward", "backward"), strict=True):
-        yield MemoryLine(f"sliding window's mask, {name}", *product(*held.tokens(kind), longest, MASK_BYTES), of)
-
-
-def _apart(held: Held) -> tuple[Phase, ...]:
-    """The phase of the reference policy's forward pass, if it has its own GPUs."""
-    return (Phase.REFERENCE,) if held.has_reference and not held.layout.reference_shares else ()
 
 
 def _engine(held: Held, gpu_bytes: int | None) -> Iterator[MemoryLine]:
@@ -274,45 +314,3 @@ def _disk(held: Held) -> Iterator[MemoryLine]:
     yield MemoryLine("one checkpoint", text, size)
     yield MemoryLine("checkpoints kept (ckpt.max_num)", *product(int(held.flags["ckpt.max_num"]), size))
     yield MemoryLine(f"trained {'adapter' if held.lora_rank else 'model'}, bf16", *product(held.trained, BF16))
-
-
-def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
-    """Why a run cannot fit, if the memory that is certain does not; activations, logits and the like refuse nothing.
-
-    Also None if the GPU's memory (`gpu_bytes`) or the model's shape is unknown.
-    """
-    if gpu_bytes is None:
-        return None
-    try:
-        found = estimate(flags, shape_of(str(flags["actor.model_name_or_path"])), gpu_bytes)
-    except NoEstimateError:
-        return None
-    return _states_that_do_not_fit(found, gpu_bytes) or _engine_that_does_not_fit(
-        found, gpu_bytes, float(flags["vllm.gpu_memory_utilization"])
-    )
-
-
-def _states_that_do_not_fit(found: MemoryEstimate, gpu_bytes: int) -> str | None:
-    phase, needed = found.certain
-    if needed <= gpu_bytes:
-        return None
-    parts = [line for line in found.lines if line.certain and phase in line.phases]
-    held = "; ".join(f"{line.name} {line.bytes / GIB:.1f}" for line in parts)
-    return (
-        f"A GPU has {gpu_bytes / GIB:.1f} GiB, and what is certain alone needs {needed / GIB:.1f} in the phase "
-        f"{phase.value!r} ({held}). Use more GPUs with ds.zero_stage 3, ds.adam_offload, ds.lora.rank, or a smaller "
-        "model; `restrain show CONFIG --memory` has every line."
-    )
-
-
-def _engine_that_does_not_fit(found: MemoryEstimate, gpu_bytes: int, utilization: float) -> str | None:
-    least = [line for line in found.lines if line.certain and line.name.startswith("vLLM")]
-    needed = sum(line.bytes for line in least if Phase.GENERATION in line.phases)
-    share = utilization * gpu_bytes
-    if needed <= share:
-        return None
-    return (
-        f"vllm.gpu_memory_utilization is {utilization:g}: {share / GIB:.1f} of {gpu_bytes / GIB:.1f} GiB, and vLLM "
-        f"needs {needed / GIB:.1f} for its weights and one sequence of data.max_len. Raise it, or raise "
-        "vllm.tensor_parallel_size."
-    )

@@ -1,26 +1,14 @@
-"""The parts of a memory estimate: phases, lines with their formula, and the facts that lines are computed from."""
+"""A memory estimate: phases, lines with their formula, sums and peaks, and the whole as Markdown tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
-
-from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError
+from math import prod
 
 GIB = 2**30
-# Flags that change the arithmetic in ways that are not covered here, and the values that are covered.
-NOT_COVERED: Mapping[str, tuple[object, ...]] = {
-    "ds.tensor_parallel_size": (1,),
-    "ds.ring_attn_size": (1,),
-    "ds.load_in_4bit": (False,),
-    "ds.zpg": (1,),
-    "ds.grad_accum_dtype": (None, "bf16", "fp32"),
-    "train.enable_ema": (False,),
-    "actor.optim": ("adam",),
-}
-ZERO_3 = 3
+# The column of a table at which numbers begin.
+NUMBERS = 2
+Row = Sequence[str]
 
 
 class Phase(StrEnum):
@@ -50,99 +38,107 @@ class MemoryLine:
 
 def product(*factors: int, divisor: int = 1) -> tuple[str, int]:
     """The formula `a × b / d` as text, and its value rounded up."""
-    value = 1
-    for factor in factors:
-        value *= factor
     text = " × ".join(f"{factor:,}" for factor in factors) + (f" / {divisor:,}" if divisor > 1 else "")
-    return text, -(-value // divisor)
+    return text, -(-prod(factors) // divisor)
 
 
 @dataclass(frozen=True)
-class Held:
-    """The facts about model, flags and layout on which the memory depends."""
+class CacheRoom:
+    """The tokens whose keys and values fit into an engine's cache, and the rollouts that it is given at once."""
 
-    flags: Flags
-    shape: ModelShape
-    layout: GpuLayout
+    tokens: int
+    rollouts: int
 
-    @classmethod
-    def by(cls, flags: Flags, shape: ModelShape) -> Self:
-        """From OpenRLHF's parsed flags. Raises NoEstimateError naming a flag that is not covered."""
-        for name, values in NOT_COVERED.items():
-            if flags[name] not in values:
-                raise NoEstimateError(f"The memory of {name} = {flags[name]!r} is not worked out. Use {values[0]!r}.")
-        if flags["ds.zero_stage"] == 0 and (flags["ds.enable_sleep"] or flags["ds.adam_offload"]):
-            raise NoEstimateError("ds.enable_sleep and ds.adam_offload need ds.zero_stage 1, 2 or 3; it is 0.")
-        return cls(flags, shape, GpuLayout.of(flags))
 
-    @property
-    def stage(self) -> int:
-        """The ZeRO stage."""
-        return int(self.flags["ds.zero_stage"])
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes per GPU by phase (`lines`), per node (`host`), and in the run's folder (`disk`).
+
+    `gpu_bytes` is the GPU's memory. It is None if that is unknown, and then `cache` is None, too.
+    """
+
+    lines: tuple[MemoryLine, ...]
+    host: tuple[MemoryLine, ...]
+    disk: tuple[MemoryLine, ...]
+    gpu_bytes: int | None = None
+    cache: CacheRoom | None = None
 
     @property
-    def engines_sleep(self) -> bool:
-        """Whether vLLM frees the policy's GPUs while the policy trains."""
-        return bool(self.flags["vllm.enable_sleep"]) and self.layout.engines_share
+    def peak_bytes(self) -> Mapping[Phase, int]:
+        return _sums(self.lines)
 
     @property
-    def has_reference(self) -> bool:
-        """Whether a reference policy is loaded. With LoRA it is the policy with its adapter off, and no second copy."""
-        return self.layout.reference > 0 and not self.lora_rank
+    def certain_bytes(self) -> Mapping[Phase, int]:
+        return _sums([line for line in self.lines if line.certain])
 
     @property
-    def reference_on_the_host(self) -> bool:
-        """Whether the reference is offloaded, which only works with ZeRO 3 (deepspeed_utils.py, get_eval_ds_config)."""
-        return self.has_reference and bool(self.flags["ref.offload"]) and self.stage == ZERO_3
+    def peak(self) -> tuple[Phase, int]:
+        """The phase that needs the most memory, and its bytes."""
+        return max(self.peak_bytes.items(), key=lambda entry: entry[1])
 
     @property
-    def gradient_bytes(self) -> int:
-        """Bytes of one parameter's gradient in the sum over micro-batches."""
-        return 4 if self.flags["ds.grad_accum_dtype"] == "fp32" else 2
+    def certain(self) -> tuple[Phase, int]:
+        """The phase with the most memory that is certain, and these bytes."""
+        return max(self.certain_bytes.items(), key=lambda entry: entry[1])
 
-    @property
-    def has_micro_batches(self) -> bool:
-        """Whether an optimizer step may have several micro-batches, as it always may under dynamic batching."""
-        each = int(self.flags["train.micro_batch_size"]) * max(self.layout.policy, 1)
-        return bool(self.flags["train.dynamic_batch_enable"]) or int(self.flags["train.batch_size"]) > each
 
-    @property
-    def policy_phases(self) -> tuple[Phase, ...]:
-        """The phases on the policy's GPUs."""
-        own = (Phase.EXPERIENCE, Phase.BACKWARD, Phase.STEP, Phase.SYNC)
-        return (Phase.GENERATION, *own) if self.layout.engines_share else own
+def _sums(lines: Sequence[MemoryLine]) -> dict[Phase, int]:
+    phases = (phase for phase in Phase if any(phase in line.phases for line in lines))
+    return {phase: sum(line.bytes for line in lines if phase in line.phases) for phase in phases}
 
-    @property
-    def reference_phases(self) -> tuple[Phase, ...]:
-        """The phases on the reference policy's GPUs. On shared GPUs its forward pass is part of the experience."""
-        return self.policy_phases if self.layout.reference_shares else (Phase.REFERENCE,)
 
-    def tokens(self, kind: str) -> tuple[int, ...]:
-        """The factors of a micro-batch's tokens: (sequences, longest), or (token budget,) with dynamic batching.
+def as_markdown(found: MemoryEstimate) -> str:
+    """All lines with their formulas and their GiB in each phase, the peaks, the host and the disk."""
+    phases, certain = tuple(found.peak_bytes), found.certain_bytes
+    rows = [
+        ("held on each GPU", "bytes", *(phase.value for phase in phases)),
+        *((line.name, line.formula, *_cells(line, phases)) for line in found.lines),
+        ("**sum**", "", *(f"**{_gib(size)}**" for size in found.peak_bytes.values())),
+        ("of it certain: weights, states, vLLM's share", "", *(_gib(certain.get(phase, 0)) for phase in phases)),
+    ]
+    other = [("host and disk", "bytes", "GiB"), *_amounts("host, a node", found.host), *_amounts("disk", found.disk)]
+    said = " ".join([verdict(found), *([cache(found.cache)] if found.cache else [])])
+    return f"{_aligned(rows)}\n\n{said}\n\n{_aligned(other)}\n"
 
-        `kind` is `train` or `rollout`. A sequence that is longer than the budget is a micro-batch by itself
-        (openrlhf/utils/seqlen_balancing.py).
-        """
-        longest = int(self.flags["data.max_len"])
-        if self.flags["train.dynamic_batch_enable"]:
-            budget = self.flags[f"{kind}.max_tokens_per_gpu"] or self.flags["train.max_tokens_per_gpu"]
-            return (max(int(budget), longest),)
-        return int(self.flags[f"{kind}.micro_batch_size"]), longest
 
-    @property
-    def lora_rank(self) -> int:
-        """The rank of the LoRA adapter; 0 without one."""
-        return int(self.flags["ds.lora.rank"])
+def verdict(found: MemoryEstimate) -> str:
+    """A sentence about the peak, and the GPU's memory if that is known."""
+    phase, needed = found.peak
+    peak = f"Peak: {_gib(needed)} GiB, {phase.value}"
+    if found.gpu_bytes is None:
+        return f"{peak}. The GPU's memory is not known here: give --gpu-memory GIB."
+    left = found.gpu_bytes - needed
+    room = f"{_gib(left)} left" if left >= 0 else f"{_gib(-left)} too many by this estimate"
+    return (
+        f"{peak}, of the GPU's {_gib(found.gpu_bytes)}: {room}. Not counted: fragmentation, NCCL's buffers, masks of a "
+        "sliding window."
+    )
 
-    @property
-    def trained(self) -> int:
-        """The number of parameters with gradients: all, or the two LoRA matrices of each target.
 
-        PEFT's all-linear means all matrices of the layers, without the output head.
-        """
-        if not self.lora_rank:
-            return self.shape.parameters
-        named = self.flags["ds.lora.target_modules"] or "all-linear"
-        names = [named] if isinstance(named, str) else list(named)
-        chosen = (sizes for name, sizes in self.shape.projections.items() if names == ["all-linear"] or name in names)
-        return self.shape.num_hidden_layers * self.lora_rank * sum(inputs + outputs for inputs, outputs in chosen)
+def cache(room: CacheRoom) -> str:
+    """A sentence about the cache, which limits how many rollouts an engine draws at the same time; the others wait."""
+    return (
+        f"An engine's cache has at most {room.tokens:,} tokens: {room.tokens // room.rollouts:,} for each of "
+        f"{room.rollouts} rollouts at once."
+    )
+
+
+def _cells(line: MemoryLine, phases: Iterable[Phase]) -> list[str]:
+    return [_gib(line.bytes) if phase in line.phases else "" for phase in phases]
+
+
+def _amounts(where: str, lines: Iterable[MemoryLine]) -> list[Row]:
+    return [(f"{where}: {line.name}", line.formula, _gib(line.bytes)) for line in lines]
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.2f}" if size < GIB else f"{size / GIB:.1f}"
+
+
+def _aligned(rows: Sequence[Row]) -> str:
+    """A Markdown table with text aligned left, and numbers, from the third column on, aligned right."""
+    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = "<" * NUMBERS + ">" * (len(width) - NUMBERS)
+    rule = [f"{'-' if side == '<' else ':':-{side}{size}}" for side, size in zip(sides, width, strict=True)]
+    head, *body = [[f"{cell:{side}{size}}" for cell, side, size in zip(row, sides, width, strict=True)] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))

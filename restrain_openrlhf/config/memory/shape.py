@@ -4,10 +4,9 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from restrain_openrlhf.errors import ConfigError
 
@@ -38,8 +37,8 @@ class ModelShape(BaseModel):
     head_dim: PositiveInt
     vocab_size: PositiveInt
     tie_word_embeddings: bool = False
-    attention_bias: bool = Field(default=False, description="Biases of q, k, v and o; Qwen2's q, k and v have theirs.")
-    sliding_window: PositiveInt | None = Field(default=None, description="Of its layers that look back only so far.")
+    # Biases of q, k, v and o. Qwen2's q, k and v have theirs without it.
+    attention_bias: bool = False
 
     @property
     def q_size(self) -> int:
@@ -109,8 +108,7 @@ def shipped() -> Mapping[str, ModelShape]:
 def _read(path: Path) -> ModelShape:
     """The shape in a config.json. Raises NoEstimateError for a model that is not covered."""
     try:
-        written = json.loads(path.read_bytes())
-        given = {key: value for key, value in written.items() if value is not None}
+        given = {key: value for key, value in json.loads(path.read_bytes()).items() if value is not None}
     except (OSError, ValueError, AttributeError) as error:
         raise NoEstimateError(f"{path}: cannot be read as a model's config.json ({error}). {REMEDY}") from None
     kind, experts = given.get("model_type"), [key for key in given if "expert" in key and given[key]]
@@ -122,22 +120,10 @@ def _read(path: Path) -> ModelShape:
     if isinstance(heads, int) and isinstance(given.get("hidden_size"), int):
         defaults["head_dim"] = given["hidden_size"] // heads
     try:
-        return ModelShape.model_validate({**defaults, **given, "sliding_window": _window(written)})
+        return ModelShape.model_validate({**defaults, **given})
     except ValidationError as error:
         first = error.errors()[0]
         raise NoEstimateError(f"{path}: {first['loc'][0]}: {first['msg'].lower()}. {REMEDY}") from None
-
-
-def _window(written: Mapping[str, Any]) -> Any:
-    """The sliding window of a config.json, by transformers' defaults for its type; None if no layer has one."""
-    kind, window = written["model_type"], written.get("sliding_window", 4096)
-    if kind == "mistral":
-        return window
-    if kind == "llama" or not written.get("use_sliding_window"):
-        return None
-    if layers := written.get("layer_types"):
-        return window if "sliding_attention" in layers else None
-    return window if written.get("max_window_layers", 28) < written["num_hidden_layers"] else None
 
 
 def model_file(model: str, name: str) -> Path | None:

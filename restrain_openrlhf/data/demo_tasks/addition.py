@@ -3,7 +3,7 @@
 import random
 import zlib
 
-from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
+from restrain_openrlhf.data.demo_tasks.problems import DemoTask
 from restrain_openrlhf.data.problems import Problem
 
 DIGITS = 3
@@ -26,5 +26,15 @@ def _draw(rng: random.Random, heldout: bool) -> Problem:
             return Problem(id=f"add-{first}-{second}", problem=f"{first}+{second}=", answer=str(first + second))
 
 
-PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_PROBLEMS, heldout_seed=2)
-training_problems, heldout_problems = PROBLEMS.training_problems, PROBLEMS.heldout_problems
+ADDITION = DemoTask(
+    "addition",
+    "additions",
+    _draw,
+    MOST_PROBLEMS,
+    MOST_PROBLEMS,
+    "cpu/demo_addition",
+    heldout_seed=2,
+    methods=("restrain",),
+    episode=None,
+)
+training_problems, heldout_problems = ADDITION.training_problems, ADDITION.heldout_problems

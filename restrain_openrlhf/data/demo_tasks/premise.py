@@ -9,7 +9,7 @@ prompts with much consensus, which use the same facts, are right. The paper assu
 import random
 from collections.abc import Sequence
 
-from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
+from restrain_openrlhf.data.demo_tasks.problems import DemoTask
 from restrain_openrlhf.data.problems import Problem
 
 COLUMNS = (1, 2, 3, 4, 5, 6)
@@ -57,4 +57,4 @@ def _digits(column: Sequence[int]) -> str:
     return "".join(map(str, column))
 
 
-PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_PROBLEMS)
+PREMISE = DemoTask("premise", "digit products", _draw, MOST_PROBLEMS, MOST_PROBLEMS, "cpu/demo", steps=40)

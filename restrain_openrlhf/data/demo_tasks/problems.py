@@ -1,9 +1,8 @@
-"""Draws distinct problems of a demo task, and writes them to files."""
+"""A task of the demo: distinct problems, drawn for training or held out, with its preset and its shipped base model."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count as counted
 from pathlib import Path
 
 from restrain_openrlhf.data.gold import PromptOnly
@@ -11,48 +10,59 @@ from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError
 
+MODELS = Path(__file__).parent / "models"
+
 
 @dataclass(frozen=True)
-class DrawnProblems:
-    """The problems of a task.
+class DemoTask:
+    """A task of the demo, with its default steps and methods.
 
-    `draw` makes one, held out or not; the task has more than `most` and `most_heldout` of them.
+    `draw` makes a problem, held out or not; the task has more than `most` and `most_heldout` of them. A run of more
+    than `episode` prompts visits the same prompts again; None: every step has new prompts.
     """
 
+    name: str
+    about: str
     draw: Callable[[random.Random, bool], Problem]
     most: int
     most_heldout: int
+    preset: str
     heldout_seed: int = 10
+    steps: int = 20
+    methods: tuple[str, ...] = ("restrain", "ttrl")
+    episode: int | None = 640
+
+    @property
+    def model(self) -> Path:
+        return MODELS / self.name
+
+    def training_set(self, prompts: int) -> list[Problem]:
+        """The problems of a run that visits `prompts` prompts."""
+        return self.training_problems(prompts if self.episode is None else min(prompts, self.episode))
 
     def training_problems(self, count: int, seed: int = 1) -> list[Problem]:
         """`count` distinct problems that are not held out. Raises DataError for more than `most`."""
-        return _distinct(self._drawn(seed, False), count, self.most)
+        return self._distinct(seed, False, count, self.most)
 
     def heldout_problems(self, count: int, seed: int | None = None) -> list[Problem]:
         """`count` distinct problems that no training set has, except for the shortest.
 
-        Raises DataError for too many.
+        Raises DataError for more than `most_heldout`.
         """
-        return _distinct(self._drawn(self.heldout_seed if seed is None else seed, True), count, self.most_heldout)
+        return self._distinct(self.heldout_seed if seed is None else seed, True, count, self.most_heldout)
 
-    def _drawn(self, seed: int, heldout: bool) -> Iterator[Problem]:
-        rng = random.Random(seed)
-        return (self.draw(rng, heldout) for _ in counted())
-
-
-def _distinct(drawn: Iterator[Problem], count: int, most: int) -> list[Problem]:
-    """The first `count` problems with different texts. Raises DataError if `count` is more than `most`."""
-    if not 1 <= count <= most:
-        raise DataError(
-            f"{count} problems were requested; this demo task gives 1 to {most:,}. "
-            "Choose another number of steps or of prompts per step."
-        )
-    found: dict[str, Problem] = {}
-    for problem in drawn:
-        found.setdefault(problem.text, problem)
-        if len(found) == count:
-            break
-    return list(found.values())
+    def _distinct(self, seed: int, heldout: bool, count: int, most: int) -> list[Problem]:
+        """The first `count` problems with different texts. Raises DataError if `count` is more than `most`."""
+        if not 1 <= count <= most:
+            raise DataError(
+                f"{count} problems were requested; this demo task gives 1 to {most:,}. "
+                "Choose another number of steps or of prompts per step."
+            )
+        rng, found = random.Random(seed), dict[str, Problem]()
+        while len(found) < count:
+            problem = self.draw(rng, heldout)
+            found.setdefault(problem.text, problem)
+        return list(found.values())
 
 
 def write_prompts(path: Path, problems: Sequence[Problem]) -> None:

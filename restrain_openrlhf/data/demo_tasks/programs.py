@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
+from restrain_openrlhf.data.demo_tasks.problems import DemoTask
 from restrain_openrlhf.data.problems import Problem
 
 
@@ -83,4 +83,4 @@ def _result(steps: Sequence[str], value: int) -> int:
     return value
 
 
-PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_HELDOUT)
+PROGRAMS = DemoTask("programs", "Python functions", _draw, MOST_PROBLEMS, MOST_HELDOUT, "cpu/demo_programs")

@@ -4,7 +4,7 @@ import random
 import zlib
 from collections.abc import Sequence
 
-from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
+from restrain_openrlhf.data.demo_tasks.problems import DemoTask
 from restrain_openrlhf.data.problems import Problem
 
 GERMAN = {
@@ -46,4 +46,4 @@ def text(words: Sequence[str]) -> str:
     return "".join(word.ljust(WIDTH, ".") for word in words).ljust(WIDTH * max(COUNTS), ".") + "="
 
 
-PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_HELDOUT)
+WORDS = DemoTask("words", "English words in German", _draw, MOST_PROBLEMS, MOST_HELDOUT, "cpu/demo_words")

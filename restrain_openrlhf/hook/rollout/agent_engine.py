@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from restrain_openrlhf.config.blocks import Agent
+from restrain_openrlhf.config.yaml_file import Agent
 from restrain_openrlhf.hook.rollout.rollout_engine import all_or_none
 from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent
 from restrain_openrlhf.reference.offline_engine import Rollout, RolloutEngine, Sampling, prompt_seed

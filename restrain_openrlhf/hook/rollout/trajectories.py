@@ -13,8 +13,8 @@ from typing import Any
 from openrlhf.utils.agent import AgentExecutorBase
 
 from restrain_openrlhf.answers.kinds.reading import tagged
-from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.config.host_flags import is_agent
+from restrain_openrlhf.config.yaml_file import Agent
 from restrain_openrlhf.errors import ConfigError, GroupError
 from restrain_openrlhf.hook.rollout.group_columns import AGENT_FAILED, AGENT_LOG, AGENT_REWARD, AGENT_TURNS
 from restrain_openrlhf.hook.rollout.rollout_engine import RecordingEngine, all_or_none

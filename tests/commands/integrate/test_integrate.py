@@ -9,8 +9,7 @@ import yaml
 
 from restrain_openrlhf.commands.integrate.changes import CommandReview
 from restrain_openrlhf.commands.integrate.script import Written
-from restrain_openrlhf.config.checks import CHECKS, refuse_settings
-from restrain_openrlhf.config.checks.remedies import refusals
+from restrain_openrlhf.config.checks import CHECKS, refusals, refuse_settings
 from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import build, parse_settings

@@ -14,7 +14,7 @@ from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.command import LOADER
 from restrain_openrlhf.commands.k8s.experiment import Experiment, Patch, load_experiment, patches
 from restrain_openrlhf.commands.k8s.stages import SHARED, named, stage_of, stages_of
-from restrain_openrlhf.config.shipped import KUBERNETES
+from restrain_openrlhf.config.documents import KUBERNETES
 from restrain_openrlhf.data.benchmarks import PAPER_BENCHMARKS
 from tests.command_line import Done, restrain
 from tests.commands.k8s.manifests import Object, needs_kustomize, overlay

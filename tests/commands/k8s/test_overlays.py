@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
-from restrain_openrlhf.config.shipped import KUBERNETES
+from restrain_openrlhf.config.documents import KUBERNETES
 from tests.commands.k8s import known_metrics
 from tests.commands.k8s.manifests import OVERLAYS, Object, Pod, of_kind, overlay, pods, runs, worker_gpus
 from tests.commands.k8s.schemas import problems

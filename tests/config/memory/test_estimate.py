@@ -95,18 +95,6 @@ def test_with_adam_on_the_host_zero_1_adds_up_on_the_gpu():
     assert {line.name: line.bytes for line in found.host}["Adam on the host"] == 388 * 18
 
 
-def masks(window, **changed):
-    shape = TINY.model_copy(update={"sliding_window": window})
-    found = sizes(estimate(flags(**changed), shape, 10_000))
-    return {name: size for name, size in found.items() if "mask" in name}
-
-
-def test_a_sliding_window_has_a_mask_of_each_pair_of_tokens_once_a_sequence_is_as_long():
-    # 3 rollouts forward and 2 backward, of 100 × 100 pairs: a byte as boolean and 2 in bf16.
-    assert masks(100) == {"sliding window's mask, forward": 90_000, "sliding window's mask, backward": 60_000}
-    assert masks(101) == masks(None) == masks(100, ds__packing_samples=True) == {}
-
-
 def test_lora_trains_two_small_matrices_a_target():
     # Rank 2, a layer: q 4+4, k and v 4+2, o 4+4, gate, up and down 4+8: 8+6+6+8+36 = 64, two layers: 256.
     found = estimated(ds__lora__rank=2)

@@ -7,7 +7,6 @@ import pytest
 
 from restrain_openrlhf.config import this_machine
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.device import Device
 from tests.config.memory.cases import flags
 
@@ -78,28 +77,3 @@ def test_the_cpu_stack_and_other_clusters_have_no_known_gpu(driver, monkeypatch)
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr(this_machine, "detect", lambda: Device("cpu", has_gpus=False))
     assert this_machine.visible_memory() is None
-
-
-@pytest.mark.host
-def test_a_run_is_refused_before_its_model_is_looked_for(monkeypatch, tmp_path):
-    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-    from restrain_openrlhf.config.host_flags import parse, to_arguments
-    from restrain_openrlhf.config.yaml_file import load_hook_config
-    from restrain_openrlhf.hook.launch import preflight
-    from tests.config.memory.cases import ONE_GPU
-
-    hook = tmp_path / "hook.yaml"
-    hook.write_text("method: {name: ttrl}")
-    asked = {
-        **ONE_GPU,
-        "actor.model_name_or_path": MODEL,
-        "algo.advantage.estimator": "group_norm",
-        "algo.kl.use_loss": True,
-        "rollout.n_samples_per_prompt": 4,
-        "ds.attn_implementation": "sdpa",
-        "data.prompt_dataset": "prompts.jsonl",
-    }
-    monkeypatch.setattr(this_machine, "visible_memory", lambda: 24 * GIB)
-    monkeypatch.setattr(preflight, "model_fingerprint", lambda model: pytest.fail(f"{model} was looked for"))
-    with pytest.raises(ConfigError, match=r"A GPU has 24\.0 GiB, and what is certain alone needs 74\.9"):
-        preflight.check_run(load_hook_config(hook), vars(parse(to_arguments(asked))))

@@ -6,11 +6,8 @@ from math import prod
 
 import pytest
 
-from restrain_openrlhf.config.command_line import preset_names
-from restrain_openrlhf.config.memory.lines import Held
-from restrain_openrlhf.config.memory.shape import shape_of, shipped
-from restrain_openrlhf.config.shipped import CONFIGS
-from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.config.memory.estimate import Held
+from restrain_openrlhf.config.memory.shape import shape_of
 from restrain_openrlhf.errors import ConfigError
 from tests.config.memory.cases import PARAMETERS, TINY, flags
 from tests.conftest import ROOT
@@ -52,7 +49,7 @@ def built():
     transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
 
     def build(shape):
-        config = transformers.AutoConfig.for_model(**shape.model_dump(exclude={"attention_bias", "sliding_window"}))
+        config = transformers.AutoConfig.for_model(**shape.model_dump(exclude={"attention_bias"}))
         with torch.device("meta"):
             return transformers.AutoModelForCausalLM.from_config(config)
 
@@ -79,15 +76,6 @@ def test_what_lora_trains_is_what_peft_adds(built, model, targets):
     trained = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
     asked = flags(ds__lora__rank=32, ds__lora__target_modules=targets.split())
     assert Held.by(asked, shape_of(model)).trained == trained
-
-
-def test_every_presets_model_has_a_shape():
-    configs = [load_run_config(CONFIGS / f"{name}.yaml") for name in preset_names()]
-    named = {str(config.openrlhf["actor.model_name_or_path"]) for config in configs}
-    # The study trains its model itself.
-    models = {model for model in named if not model.startswith("runs/")}
-    assert [model for model in sorted(models) if shape_of(model).parameters < 1] == []
-    assert len(models & set(shipped())) >= 3
 
 
 @pytest.mark.parametrize(
@@ -118,41 +106,3 @@ def test_a_given_config_goes_before_what_is_known(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(TINY.model_dump_json(exclude={"head_dim"}))
     assert shape_of("Qwen/Qwen3-4B-Base", path) == TINY
-
-
-WINDOWS = [
-    ({"model_type": "mistral"}, 4096),
-    ({"model_type": "mistral", "sliding_window": None}, None),
-    ({"model_type": "mistral", "sliding_window": 512}, 512),
-    ({"model_type": "llama", "sliding_window": 512}, None),
-    # Qwen2.5's files name a window that no layer uses.
-    ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": False, "max_window_layers": 0}, None),
-    ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": True, "max_window_layers": 1}, 512),
-    ({"model_type": "qwen3", "sliding_window": 512, "use_sliding_window": True, "max_window_layers": 2}, None),
-    ({"model_type": "qwen3", "use_sliding_window": True}, None),
-    ({"model_type": "qwen3", "use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]}, 4096),
-]
-
-
-@pytest.mark.parametrize(("written", "window"), WINDOWS)
-def test_the_sliding_window_is_that_of_the_layers_that_have_one(tmp_path, written, window):
-    config = TINY.model_dump(exclude={"model_type", "sliding_window"}) | written
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert shape_of(str(tmp_path)).sliding_window == window
-
-
-@pytest.mark.host
-@pytest.mark.parametrize(("written", "window"), WINDOWS)
-def test_transformers_reads_the_same_window(written, window):
-    transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
-    model_type, given = written["model_type"], {key: value for key, value in written.items() if key != "model_type"}
-    config = transformers.AutoConfig.for_model(model_type, num_hidden_layers=2, **given)
-    if model_type == "mistral":
-        assert config.sliding_window == window
-    else:
-        slides = "sliding_attention" in (getattr(config, "layer_types", None) or [])
-        assert (config.sliding_window if slides else None) == window
-
-
-def test_no_model_of_the_presets_has_a_sliding_window():
-    assert {shape.sliding_window for shape in shipped().values()} == {None}
