@@ -18,8 +18,7 @@ from restrain_openrlhf.evaluation import job
 from restrain_openrlhf.evaluation.job import Request
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder, load_results
 from restrain_openrlhf.evaluation.table import build_table, text_of_table
-from restrain_openrlhf.reference.all_gpus import ShardedPass
-from restrain_openrlhf.reference.sampling_pass import Shard
+from restrain_openrlhf.reference.sampling_pass import Shard, ShardedPass
 
 
 @with_options(Request)

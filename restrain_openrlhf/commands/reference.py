@@ -19,10 +19,9 @@ from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.documents import typed
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.reference.all_gpus import ShardedPass
-from restrain_openrlhf.reference.artifact import load_reference, merge, missing_in
-from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
-from restrain_openrlhf.reference.sampling_pass import WHOLE, Engine, Shard
+from restrain_openrlhf.reference.artifact import load_reference, missing_in
+from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, merge, offline_pass
+from restrain_openrlhf.reference.sampling_pass import WHOLE, Engine, Shard, ShardedPass
 
 # Options that are required without CONFIG.
 REQUIRED = ("model", "prompts", "out")

@@ -27,9 +27,8 @@ from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 from restrain_openrlhf.scoring.library import group_of, score, scorer_of
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
-from test_time.accuracy import graded_problems
 from test_time.adaptation import Adaptation, make_plan
-from test_time.outcome import Prediction, compare
+from test_time.outcome import Prediction, compare, graded_problems
 from test_time.problems import Source, keep_problems, load_problems
 from tests.command_line import restrain
 

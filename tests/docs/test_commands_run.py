@@ -30,7 +30,7 @@ from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.launch import train  # noqa: E402
 from restrain_openrlhf.machine import processes  # noqa: E402
 from restrain_openrlhf.records.folder import Completion, RunFolder  # noqa: E402
-from restrain_openrlhf.reference import all_gpus, offline_pass  # noqa: E402
+from restrain_openrlhf.reference import offline_pass, sampling_pass  # noqa: E402
 from restrain_openrlhf.reference.offline_engine import Rollout, Sampling  # noqa: E402
 from restrain_openrlhf.reference.prompts import Prompt  # noqa: E402
 from restrain_openrlhf.scoring.service import server as service  # noqa: E402
@@ -141,7 +141,7 @@ def trained(run: RunFolder, *_: object) -> NoReturn:
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (processes, "run_together"),
-        (all_gpus, "run_together"),
+        (sampling_pass, "run_together"),
         (study, "run_together"),
         (job, "RolloutEngine"),
         (train_ppo_ray, "run"),

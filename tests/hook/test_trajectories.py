@@ -33,7 +33,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed  # noqa: E402
 from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
-from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch  # noqa: E402
+from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch  # noqa: E402
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.hook.in_process import CUT, EOS, Letters, host_arguments, maker_of  # noqa: E402

@@ -10,8 +10,7 @@ from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference import ReferenceRow, load_reference
-from restrain_openrlhf.reference.artifact import merge, subset
-from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass
+from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, merge, subset
 from restrain_openrlhf.reference.sampling_pass import WHOLE
 from tests.command_line import restrain
 from tests.reference.test_offline_pass import Engine, prompts, provenance, run_pass

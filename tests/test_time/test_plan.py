@@ -18,12 +18,9 @@ CPU = ROOT / "configs" / "cpu" / "test_time.yaml"
     ("count", "name"),
     [
         (1, "aime24"),
-        (30, "aime24"),
-        (35, "amc23"),
         (40, "amc23"),
         (57, "amc23"),
         (58, "amc83"),
-        (83, "amc83"),
         (203, "amc83"),
         (204, "math500"),
     ],

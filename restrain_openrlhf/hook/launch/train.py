@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.this_machine import HostRun
@@ -18,7 +18,7 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import GAP, StepRow, WatchedSignal, each_step, step_row
+from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
@@ -48,27 +48,17 @@ def train(
     run = HostRun.of(config)
     total = total_steps(run, check_run(run.config, run.flags, on_read))
 
-    def report(row: StepRow) -> None:
-        on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)), total)
-
     lock = folder.lock()
     try:
         folder.claim(run.config, run.stated)
         if not folder.completed.exists():
             on_phase(f"starting Ray and vLLM{first_build(detect().has_gpus)}")
-            stopped = _run_host(folder, run.words(), lock, report, should_stop)
+            stopped = _run_host(folder, run.words(), lock, lambda row: on_step(row, total), should_stop)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
             folder.mark_completed(Completion(steps=steps, stopped=stopped))
     finally:
         os.close(lock)
     return folder
-
-
-def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:
-    """The gap between vLLM's log-probabilities and the policy's, which ends a run at `limit`; empty without a limit."""
-    if limit is None or GAP not in row.numbers:
-        return ()
-    return (WatchedSignal("log-probability gap", row.numbers[GAP], 0.0, limit),)
 
 
 def refuse_another_run(config: RunConfig) -> None:

@@ -20,9 +20,9 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import check_run  # noqa: E402
 from restrain_openrlhf.reference import (  # noqa: E402
     Reference,
-    all_gpus,
     load_reference,
     offline_pass,
+    sampling_pass,
 )
 from tests.command_line import restrain  # noqa: E402
 from tests.commands.k8s.experiments import ONE_GPU_PRESETS, job_of, rendered  # noqa: E402
@@ -43,7 +43,7 @@ def volumes(tmp_path, monkeypatch):
         write_prompts(tmp_path / "mnt/work/data" / name, training_problems(PROBLEMS))
     monkeypatch.setenv("SHARDED_NOTES", str(tmp_path / "notes"))
     monkeypatch.setattr(offline_pass, "RolloutEngine", Engine)
-    monkeypatch.setattr(all_gpus, "visible_gpus", lambda: ())
+    monkeypatch.setattr(sampling_pass, "visible_gpus", lambda: ())
     return tmp_path
 
 

@@ -11,8 +11,7 @@ from restrain_openrlhf.evaluation.prompt_gold import gold_for
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.offline_engine import Rollout
-from restrain_openrlhf.reference.prompt_rows import PromptRows
-from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
+from restrain_openrlhf.reference.prompts import PromptRows, PromptSource, load_prompts
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest
 from tests.answers.test_own_kind import Signed
