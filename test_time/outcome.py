@@ -1,7 +1,6 @@
 """What an adaptation gives: an answer for every problem and, with gold, what the answers and both models are worth."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from pydantic import BaseModel
 
@@ -15,7 +14,6 @@ from test_time.problems import WITHOUT_ANSWER, load_problems, refuse
 from test_time.training import Trained
 
 BASE, ADAPTED = "base model", "adapted model"
-NO_ROWS: Mapping[str, Row] = MappingProxyType({})
 
 
 class Prediction(BaseModel, frozen=True):
@@ -127,12 +125,12 @@ def compare(
     answers: Sequence[Prediction],
     gold: Mapping[str, str],
     greedy_before: float,
-    kind: AnswerKind = MATHEMATICS,
-    rows: Mapping[str, Row] = NO_ROWS,
+    kind: AnswerKind,
+    rows: Mapping[str, Row],
 ) -> BeforeAndAfter:
     """Grade the returned answers and the base model's. `gold` and `rows` are by id; see `worth`."""
     right = {
-        each.id: [kind.is_right(one, gold[each.id], rows.get(each.id, {})) for one in (each.before, each.answer)]
+        each.id: [kind.is_right(one, gold[each.id], rows[each.id]) for one in (each.before, each.answer)]
         for each in answers
     }
     return BeforeAndAfter(

@@ -50,8 +50,7 @@ def lead(outcome: Outcome) -> str:
 
 def sampling(outcome: Outcome) -> str:
     """How the votes that gave the answers were sampled, in words."""
-    how = f"T {outcome.vote_temperature:g}, top-p {outcome.vote_top_p:g}"
-    return f"{how}, as in evaluations"
+    return f"T {outcome.vote_temperature:g}, top-p {outcome.vote_top_p:g}, as in evaluations"
 
 
 def _worth(found: BeforeAndAfter) -> str:

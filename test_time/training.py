@@ -192,7 +192,7 @@ class Watch:
     def should_stop(self, rows: Sequence[StepRow]) -> str | None:
         """Why the run should end after these steps, or None. Deletes models that are no longer needed."""
         found = self.alarm(rows)
-        prune(self.folder, rows, found, self.rules.patience if self.rules else 0)
+        prune(self.folder, rows, found, self.rules.patience if self.rules and not found else 0)
         return str(found) if found else None
 
 

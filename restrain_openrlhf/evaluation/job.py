@@ -93,14 +93,6 @@ class Request(BaseModel, frozen=True):
         length = self.max_new_tokens or known.max_new_tokens
         return replace(known, n=self.n or known.n, max_new_tokens=length, seed=self.seed)
 
-    def words(self) -> list[str]:
-        """The command line of this request, for a process that takes all visible GPUs."""
-        given = self.model_dump(exclude_defaults=True)
-        return [
-            "eval",
-            *(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))),
-        ]
-
 
 @dataclass(frozen=True)
 class Template:

@@ -61,15 +61,8 @@ def prompt_source(flags: Flags) -> PromptSource:
             f"data.prompt_dataset names several data sets ({dataset}), but votes and prompt weights need one set "
             "without duplicates. Join them into one file."
         )
-    return PromptSource(
-        dataset=dataset,
-        input_key=flags["data.input_key"],
-        input_template=flags["data.input_template"],
-        apply_chat_template=flags["data.apply_chat_template"],
-        split=flags["data.prompt_split"],
-        max_samples=flags["data.max_samples"],
-        image_key=flags["data.image_key"],
-    )
+    names = ("input_key", "input_template", "apply_chat_template", "max_samples", "image_key")
+    return PromptSource(dataset, split=flags["data.prompt_split"], **{name: flags[f"data.{name}"] for name in names})
 
 
 @dataclass(frozen=True, slots=True)

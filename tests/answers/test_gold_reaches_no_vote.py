@@ -28,7 +28,7 @@ from restrain_openrlhf.scoring.library import group_of, score, scorer_of
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 from test_time.adaptation import Adaptation, make_plan
-from test_time.outcome import Prediction, compare, graded_problems
+from test_time.outcome import Prediction, compare, graded_rows
 from test_time.problems import Source, keep_problems, load_problems
 from tests.command_line import restrain
 
@@ -255,7 +255,7 @@ def test_an_own_set_is_trained_on_without_gold_and_graded_with_it(write_jsonl, t
         id=str(prompt.id), answer="York UA", vote_share=1, runner_up=None, runner_up_share=0, before="London",
         before_share=1, changed=True,
     )  # fmt: skip
-    found = compare([voted], {voted.id: "York"}, 0.0, plan.config.answers, graded_problems(job, plan))
+    found = compare([voted], {voted.id: "York"}, 0.0, plan.config.answers, graded_rows(job, plan))
     assert (found.right_before, found.right) == (0, 1)
 
 

@@ -58,7 +58,7 @@ def kept_step_by_step(run, rules, **series):
         rows = steps(number, **{name: values[:number] for name, values in series.items()})
         (run.checkpoints / f"global_step{number}_hf").mkdir(parents=True, exist_ok=True)
         found = alarm(rows, 0.1, rules)
-        prune(run, rows, found, rules.patience)
+        prune(run, rows, found, 0 if found else rules.patience)
         if found is not None:
             return last_good(saved_models(run, rows), rows, found)
     return None
