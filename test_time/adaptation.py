@@ -18,7 +18,6 @@ from restrain_openrlhf.evaluation.job import PAPER
 from restrain_openrlhf.hook.launch.train import check_flags
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
-from restrain_openrlhf.reference.offline_pass import offline_pass
 from restrain_openrlhf.reference.prompts import PromptSource, renderer
 from test_time.problems import Source, instructed, keep_problems
 from test_time.training import StopRules
@@ -122,14 +121,10 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
 
 
 def write_prompts(job: Adaptation, plan: Plan) -> None:
-    """Write the prompts, and check them with the model's tokenizer before weights are loaded.
-
-    Raises DataError for problems that cannot be trained on, ConfigError for a model that cannot be found.
-    """
+    """Write the prompts. Raises DataError if the base model has voted on others in this folder."""
     if not (job.out / VOTES_BEFORE).exists():
         (job.out / PROMPTS).unlink(missing_ok=True)
     keep_problems(job.out / PROMPTS, plan.problems)
-    offline_pass(plan.config, n=job.votes)
 
 
 def preset_path(method: str, count: int) -> Path:

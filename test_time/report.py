@@ -95,9 +95,6 @@ def comparison_table(outcome: Outcome) -> list[PageTable]:
     if found is None:
         return []
     rows = [
-        ["right", _share(found.right, found), ""],
-        ["right in the base model's vote", _share(found.right_before, found), ""],
-        ["right of the base model's greedy answers", f"{found.greedy_before:.1%}", ""],
         ["newly solved", str(len(found.solved)), ", ".join(map(str, found.solved))],
         ["kept", str(found.kept), ""],
         ["lost", str(len(found.lost)), ", ".join(map(str, found.lost))],
