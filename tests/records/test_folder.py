@@ -175,15 +175,15 @@ def test_the_hooked_command_of_openrlhf_does_not_go_on_with_other_content_either
     """It has no run folder: its record is beside the checkpoints that it goes on from."""
     _, run, flags = made
     flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
-    claim_checkpoints(flags, run.answers, run.reference, run.agent)
+    claim_checkpoints(run, flags)
     (tmp_path / "prompts.jsonl").write_text('{"problem": "other"}\n')
-    claim_checkpoints(flags, run.answers, run.reference, run.agent)  # nothing was trained yet
+    claim_checkpoints(run, flags)  # nothing was trained yet
     (tmp_path / "ckpt" / "_actor").mkdir()
     (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
     (tmp_path / "ref.jsonl").write_text('{"n": 32}\n')
     with pytest.raises(RunError, match="- reference was sha256:"):
-        claim_checkpoints(flags, run.answers, run.reference, run.agent)
-    claim_checkpoints({**flags, "ckpt.load_enable": False}, run.answers, run.reference, run.agent)
+        claim_checkpoints(run, flags)
+    claim_checkpoints(run, {**flags, "ckpt.load_enable": False})
 
 
 def test_another_content_of_the_agents_file_makes_another_run(made, tmp_path):
@@ -193,13 +193,13 @@ def test_another_content_of_the_agents_file_makes_another_run(made, tmp_path):
     (tmp_path / "ckpt" / "_actor").mkdir(parents=True)
     flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
     folder.claim(run, flags)
-    claim_checkpoints(flags, run.answers, run.reference, run.agent)
+    claim_checkpoints(run, flags)
     (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
     (tmp_path / "their_agent.py").write_text("TURNS = 3\n")
     with pytest.raises(RunError, match=r"- agent was their_agent.py \w+ and is their_agent.py \w+ now"):
         folder.claim(run, flags)
     with pytest.raises(RunError, match="- agent was"):
-        claim_checkpoints(flags, run.answers, run.reference, run.agent)
+        claim_checkpoints(run, flags)
 
 
 def test_checkpoints_without_a_record_are_resumed_and_it_is_said(made, tmp_path, capsys):
@@ -208,21 +208,22 @@ def test_checkpoints_without_a_record_are_resumed_and_it_is_said(made, tmp_path,
     (tmp_path / "ckpt" / "_actor").mkdir(parents=True)
     (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
     flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
-    claim_checkpoints(flags, run.answers, run.reference, run.agent)
+    claim_checkpoints(run, flags)
     assert "these checkpoints have no contents.json" in capsys.readouterr().err
 
 
-def test_of_a_hub_set_what_the_kind_reads_is_compared_and_its_gold_in_evaluation_alone(monkeypatch):
+def test_of_a_hub_set_what_the_kind_reads_is_compared_and_its_gold_in_evaluation_alone(tmp_path, monkeypatch):
+    run = config(tmp_path)
     text, number = parse_kind({"name": "text"}), parse_kind({"name": "number"})
     rows = [{"problem": "1 + 1", "unit": "km", "aliases": ["two"]}]
     monkeypatch.setattr("restrain_openrlhf.data.sources.load_dataset", lambda *_given, **_options: rows)
 
     def changed(kind, name, **column):
         flags = {name: "owner/set", "data.input_key": "problem"}
-        before = contents(flags, kind, None, None)
+        before = contents(run.model_copy(update={"answers": kind}), flags)
         with monkeypatch.context() as now:
             now.setitem(rows[0], *next(iter(column.items())))
-            return contents(flags, kind, None, None) != before
+            return contents(run.model_copy(update={"answers": kind}), flags) != before
 
     assert changed(number, "data.prompt_dataset", unit="m")
     assert not changed(text, "data.prompt_dataset", unit="m")
@@ -234,4 +235,4 @@ def test_an_adapter_is_not_taken_for_a_model(tmp_path):
     for name in ("config.json", "adapter_config.json"):
         (tmp_path / name).write_text("{}")
     with pytest.raises(ConfigError, match=r"holds a LoRA adapter.*with peft"):
-        contents({"actor.model_name_or_path": str(tmp_path)}, parse_kind({"name": "math"}), None, None)
+        contents(config(tmp_path), {"actor.model_name_or_path": str(tmp_path)})
