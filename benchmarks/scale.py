@@ -68,17 +68,17 @@ load_reference(Path("ref.jsonl")).row(PROMPT)
 """,
     "prompts not in the reference": """
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.checks import refuse_missing
+from restrain_openrlhf.reference.artifact import refuse_missing
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 refuse_missing(load_reference(Path("ref.jsonl")), load_prompts(PromptSource("prompts.jsonl", "problem")))
 """,
     "merge": """
-from restrain_openrlhf.reference.artifact import merge
+from restrain_openrlhf.reference.offline_pass import merge
 merge([Path("ref.jsonl")], Path("merged.jsonl"))
 """,
     "subset": """
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.artifact import subset
+from restrain_openrlhf.reference.offline_pass import subset
 subset(load_reference(Path("ref.jsonl")), Path("subset.jsonl"), ROLLOUTS // 2)
 """,
     "read a run's prompts": """

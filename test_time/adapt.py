@@ -1,7 +1,7 @@
 """Adapts a model to a set of problems: votes, training, votes again, evaluation. A killed adaptation can be resumed."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
@@ -12,7 +12,6 @@ from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
-from test_time.accuracy import BASE, BASE_RESPONSES, TEST, Policy, check_gold, gold_of, graded_problems, measure
 from test_time.adaptation import (
     PREDICTIONS,
     VOTE_TEMPERATURE,
@@ -22,7 +21,17 @@ from test_time.adaptation import (
     make_plan,
     write_prompts,
 )
-from test_time.outcome import Outcome, Prediction, compare, predictions
+from test_time.outcome import (
+    ADAPTED,
+    BASE,
+    Outcome,
+    Prediction,
+    compare,
+    gold_of,
+    graded_rows,
+    predictions,
+    worth,
+)
 from test_time.problems import load_problems
 from test_time.report import write_report
 from test_time.training import Trained, train_watched
@@ -46,13 +55,13 @@ def adapt(
     is loaded, ReferencePassError if most of the base model's rollouts have no answer, and RunError if a phase fails
     (with the log's last lines) or another process works in the same folder.
     """
-    on_phase = numbered(on_phase, 4 + 2 * _is_evaluated(job))
+    on_phase = numbered(on_phase, 4 + 2 * job.has_gold)
     on_phase("checking the model and the problems")
     reader = job.problems.reader()
     problems = load_problems(job.problems, job.kind or MATHEMATICS, reader=reader)
     if not job.problems.is_benchmark:
         say(reader.summary())
-    check_gold(job, [problem.id for problem in problems])
+    gold = gold_of(job, problems) if job.has_gold else None
     make_plan(job, problems)
     # Weights are downloaded last, because that can take hours for a large model.
     ensure_model(job.model)
@@ -63,12 +72,14 @@ def adapt(
     lock = RunFolder(job.out).lock()
     try:
         write_prompts(job, plan)
-        return _adapt(job, plan, on_phase, on_step, say)
+        return _adapt(job, plan, gold, on_phase, on_step, say)
     finally:
         os.close(lock)
 
 
-def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep, say: OnPhase) -> Outcome:
+def _adapt(
+    job: Adaptation, plan: Plan, gold: Mapping[str, str] | None, on_phase: OnPhase, on_step: OnStep, say: OnPhase
+) -> Outcome:
     on_phase("the base model votes")
     sample_reference(plan.config, job.out / VOTES_BEFORE, n=job.votes)
     before = load_reference(job.out / VOTES_BEFORE)
@@ -84,46 +95,53 @@ def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep, say:
         say(trained.ending)
     on_phase("the adapted model votes")
     after = _vote(job, plan, trained.chosen_model, "after.jsonl")
-    rows = predictions(base, after, [problem.id for problem in plan.problems], plan.config.answers)
-    write_rows(job.out / PREDICTIONS, rows)
-    outcome = _outcome(job, plan, trained, rows, on_phase)
+    answers = predictions(base, after, [problem.id for problem in plan.problems], plan.config.answers)
+    write_rows(job.out / PREDICTIONS, answers)
+    outcome = _outcome(job, plan, trained, answers)
+    if gold is not None:
+        outcome = _with_worth(job, plan, outcome, answers, gold, {BASE: base, ADAPTED: after}, on_phase)
     write_whole(job.out / "result.json", outcome.model_dump_json(indent=2) + "\n")
-    write_report(job, outcome, rows)
+    write_report(job, outcome, answers)
     return outcome
 
 
-def _is_evaluated(job: Adaptation) -> bool:
-    return job.has_gold or bool(job.heldout)
+def _vote(job: Adaptation, plan: Plan, model: str, name: str, **drawn: float) -> Reference:
+    """The votes of `model` that give answers, drawn in a process of their own; `drawn` is other than theirs."""
+    how = {"n": job.votes, "temperature": VOTE_TEMPERATURE, "top_p": VOTE_TOP_P, **drawn}
+    sample_reference(plan.config, job.out / name, model=model, **how)
+    return load_reference(job.out / name)
 
 
-def _vote(job: Adaptation, plan: Plan, model: str, name: str) -> Reference:
-    """The votes of `model` that give answers, drawn in a process of their own."""
-    out = job.out / name
-    sample_reference(plan.config, out, n=job.votes, model=model, temperature=VOTE_TEMPERATURE, top_p=VOTE_TOP_P)
-    return load_reference(out)
-
-
-def _outcome(job: Adaptation, plan: Plan, trained: Trained, rows: Sequence[Prediction], on_phase: OnPhase) -> Outcome:
-    """The outcome. If any set has gold, the base model and the model that gave the answers are evaluated."""
-    policies = [Policy(BASE, job.model, BASE_RESPONSES)]
-    if trained.chosen_step:
-        policies.append(Policy("adapted model", trained.chosen_model))
-    scores = measure(job, plan, policies, lambda name: on_phase(f"evaluating the {name}")) if _is_evaluated(job) else []
-    greedy = next((score.greedy for score in scores if (score.benchmark, score.policy) == (TEST, BASE)), None)
+def _outcome(job: Adaptation, plan: Plan, trained: Trained, answers: Sequence[Prediction]) -> Outcome:
     return Outcome(
         **trained.model_dump(),
         name=job.problems.name,
         model=job.model,
         method=plan.config.method.name,
         configuration=str(plan.source),
-        problems=len(rows),
+        problems=len(answers),
         votes=job.votes,
         vote_temperature=VOTE_TEMPERATURE,
         vote_top_p=VOTE_TOP_P,
-        changed=sum(row.changed for row in rows),
-        comparison=None
-        if greedy is None
-        else compare(rows, gold_of(job), greedy, plan.config.answers, graded_problems(job, plan)),
-        scores=tuple(scores),
-        heldout=tuple(source.name for source in job.heldout),
+        changed=sum(row.changed for row in answers),
     )
+
+
+def _with_worth(
+    job: Adaptation,
+    plan: Plan,
+    outcome: Outcome,
+    answers: Sequence[Prediction],
+    gold: Mapping[str, str],
+    votes: Mapping[str, Reference],
+    on_phase: OnPhase,
+) -> Outcome:
+    """The outcome with what the answers, the base model and the model that gave the answers are worth."""
+    rows, scores = graded_rows(job, plan), []
+    models = {BASE: job.model, **({ADAPTED: outcome.chosen_model} if outcome.chosen_step else {})}
+    for name, model in models.items():
+        on_phase(f"evaluating the {name}")
+        greedy = _vote(job, plan, model, f"greedy_{name.split()[0]}.jsonl", n=1, temperature=0.0, top_p=1.0)
+        scores.append(worth(name, votes[name], greedy, gold, rows))
+    comparison = compare(answers, gold, scores[0].greedy, plan.config.answers, rows)
+    return outcome.model_copy(update={"scores": tuple(scores), "comparison": comparison})

@@ -17,10 +17,9 @@ from restrain_openrlhf.evaluation.job import PAPER
 from restrain_openrlhf.hook.launch.train import check_flags
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
-from restrain_openrlhf.reference.offline_pass import offline_pass
 from restrain_openrlhf.reference.prompts import PromptSource, renderer
 from test_time.problems import Source, instructed, keep_problems
-from test_time.stopping import StopRules
+from test_time.training import StopRules
 
 # Votes that give answers are sampled like evaluations, however training samples. A fixed rule needs no gold. Agreement
 # could not choose the temperature: it grows as the temperature falls, whether answers are right or wrong.
@@ -44,8 +43,7 @@ class Adaptation:
 
     `votes` is the number of rollouts per problem, before and after training. `boxed` says whether prompts ask for an
     answer in the form that its kind is read in. `boxed` and `answers` are None if the configuration decides, or for
-    `answers` the benchmark. `gold` and `heldout` are for the evaluation after training. With `stop` None no rule ends
-    the run.
+    `answers` the benchmark. `gold` is for the evaluation after training. With `stop` None no rule ends the run.
     """
 
     model: str
@@ -58,7 +56,6 @@ class Adaptation:
     boxed: bool | None = None
     answers: AnswerKind | None = None
     gold: Path | None = None
-    heldout: tuple[Source, ...] = ()
     stop: StopRules | None = field(default_factory=StopRules)
     overrides: Mapping[str, object] = field(default_factory=dict)
 
@@ -83,15 +80,14 @@ class Adaptation:
 class Plan:
     """The configuration of an adaptation and its worded problems, both checked.
 
-    `source` is the file that `config` comes from. `boxed` says whether each problem has the instruction of its kind.
-    `problems` are worded for the policy, but without its chat template. `takes_template` says that this chat template
-    is used because the model has one, and the configuration says neither yes nor no.
+    `source` is the file that `config` comes from. `problems` are worded for the policy, but without its chat template.
+    `takes_template` says that this chat template is used because the model has one, and the configuration says neither
+    yes nor no.
     """
 
     source: Path
     config: RunConfig
     takes_template: bool
-    boxed: bool
     problems: tuple[PromptOnly, ...]
 
 
@@ -115,24 +111,19 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     check_flags(config)
     _refuse_part(config, len(problems))
     chats = bool(config.openrlhf.get(CHAT_TEMPLATE))
-    instructs = chats if job.boxed is None else job.boxed
-    worded = instructed(problems, config.answers) if instructs else list(problems)
+    worded = instructed(problems, config.answers) if (chats if job.boxed is None else job.boxed) else list(problems)
     # Apply the input template here instead of by its flag, so that evaluations have the same wording.
     if not chats:
         render = renderer(PromptSource("", input_template=template), None)
         worded = [each.model_copy(update={"problem": reworded(each.problem, render)}) for each in worded]
-    return Plan(source, config, takes_template, instructs, tuple(worded))
+    return Plan(source, config, takes_template, tuple(worded))
 
 
 def write_prompts(job: Adaptation, plan: Plan) -> None:
-    """Write the prompts, and check them with the model's tokenizer before weights are loaded.
-
-    Raises DataError for problems that cannot be trained on, ConfigError for a model that cannot be found.
-    """
+    """Write the prompts. Raises DataError if the base model has voted on others in this folder."""
     if not (job.out / VOTES_BEFORE).exists():
         (job.out / PROMPTS).unlink(missing_ok=True)
     keep_problems(job.out / PROMPTS, plan.problems)
-    offline_pass(plan.config, n=job.votes)
 
 
 def preset_path(method: str, count: int) -> Path:
@@ -189,6 +180,6 @@ def _refuse_gold(config: RunConfig) -> None:
     for name in ("eval.dataset", "data.label_key"):
         if config.openrlhf.get(name):
             raise ConfigError(
-                f"openrlhf: {name} is set, but gold is kept out of test-time training. Leave it out; give --gold and "
-                "--heldout, which are read after training."
+                f"openrlhf: {name} is set, but gold is kept out of test-time training. Leave it out; give --gold, "
+                "which is used after training."
             )

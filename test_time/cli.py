@@ -15,11 +15,10 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch.progress import step_progress
 from test_time.adaptation import PREDICTIONS, REPORT, Adaptation
 from test_time.problems import Source
-from test_time.stopping import parse_stop_rules
+from test_time.training import parse_stop_rules
 
 training = partial(typer.Option, rich_help_panel="Training")
 problems = partial(typer.Option, rich_help_panel="Problems and prompts")
-evaluation = partial(typer.Option, rich_help_panel="Evaluation (needs gold answers)")
 app = typer.Typer(
     help="Adapt a model to an unlabelled test set by RL, and write an answer for each problem.",
     no_args_is_help=True,
@@ -87,9 +86,9 @@ def adapt(
             show_default="with a chat template",
         ),
     ] = None,
-    gold: Annotated[Path | None, evaluation(help=f"{GOLD} Known benchmarks have theirs.")] = None,
-    heldout: Annotated[
-        list[str] | None, evaluation(help="Another benchmark to evaluate, not trained on. Repeatable.")
+    gold: Annotated[
+        Path | None,
+        typer.Option(help=f"{GOLD} Known benchmarks have theirs.", rich_help_panel="Evaluation (needs gold answers)"),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -111,7 +110,6 @@ def adapt(
         boxed=boxed,
         answers=kind,
         gold=gold,
-        heldout=tuple(Source(word, folder=benchmark_dir) for word in heldout or []),
         stop=None if no_stop else parse_stop_rules(stop or []),
         overrides=given,
     )

@@ -1,20 +1,25 @@
-"""The results of an adaptation: an answer for every problem, and result.json, from which reports are made."""
+"""What an adaptation gives: an answer for every problem and, with gold, what the answers and both models are worth."""
 
 from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
-from restrain_openrlhf.data.gold import PromptOnly
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.data.gold import ProblemIdentity, PromptOnly, load_gold
+from restrain_openrlhf.evaluation.grade import grade_answers
+from restrain_openrlhf.evaluation.result import Scores, ScoresSoFar
 from restrain_openrlhf.reference import Reference, ReferenceRow
-from test_time.accuracy import Score
+from test_time.adaptation import Adaptation, Plan
+from test_time.problems import WITHOUT_ANSWER, load_problems, refuse
 from test_time.training import Trained
+
+BASE, ADAPTED = "base model", "adapted model"
 
 
 class Prediction(BaseModel, frozen=True):
     """The answer to one problem, its vote share, the runner-up, and the base model's answer before the adaptation."""
 
-    id: str | int | None
+    id: str
     answer: str | None
     vote_share: float
     runner_up: str | None
@@ -34,9 +39,9 @@ class BeforeAndAfter(BaseModel, frozen=True):
     right: int
     right_before: int
     greedy_before: float
-    solved: tuple[str | int, ...]
+    solved: tuple[str, ...]
     kept: int
-    lost: tuple[str | int, ...]
+    lost: tuple[str, ...]
 
     @property
     def base_is_better(self) -> bool:
@@ -56,11 +61,21 @@ class BeforeAndAfter(BaseModel, frozen=True):
         return max(self.right_before, round(self.greedy_before * self.problems))
 
 
+class Score(Scores, frozen=True):
+    """One policy on the test set: `greedy` pass@1 in [0, 1], and the scores of its `n` votes; `majority` is maj@n."""
+
+    policy: str
+    problems: int
+    greedy: float
+    n: int
+    majority: float
+
+
 class Outcome(Trained, frozen=True):
     """`result.json`: how training went, how answers were drawn and, with gold, how many are right.
 
     Each answer, and the base model's, is a vote of `votes` rollouts at `vote_temperature` and `vote_top_p`.
-    `comparison` and `scores` need gold. `heldout` names those sets of the scores that were not trained on.
+    `comparison` and `scores` need gold.
     """
 
     name: str
@@ -72,9 +87,8 @@ class Outcome(Trained, frozen=True):
     vote_temperature: float
     vote_top_p: float
     changed: int
-    comparison: BeforeAndAfter | None
-    scores: tuple[Score, ...]
-    heldout: tuple[str, ...]
+    comparison: BeforeAndAfter | None = None
+    scores: tuple[Score, ...] = ()
 
 
 def predictions(before: Reference, after: Reference, ids: Sequence[str], kind: AnswerKind) -> list[Prediction]:
@@ -92,7 +106,7 @@ def _prediction(before: ReferenceRow, after: ReferenceRow, kind: AnswerKind = MA
     (answer, share), (second, second_share), *_ = _ranked(after)
     first, last = kind.classes([base, answer], after.row)
     return Prediction(
-        id=after.id,
+        id=str(after.id),
         answer=answer,
         vote_share=share,
         runner_up=second,
@@ -108,26 +122,19 @@ def _ranked(row: ReferenceRow) -> list[tuple[str | None, float]]:
 
 
 def compare(
-    rows: Sequence[Prediction],
+    answers: Sequence[Prediction],
     gold: Mapping[str, str],
     greedy_before: float,
-    kind: AnswerKind = MATHEMATICS,
-    problems: Sequence[PromptOnly] = (),
+    kind: AnswerKind,
+    rows: Mapping[str, Row],
 ) -> BeforeAndAfter:
-    """Grade the returned answers and the base model's by gold, which holds answers by id.
-
-    `problems` have the columns that their `kind` of answer reads, including gold's.
-
-    Every problem must have gold; `check_gold` refuses other sets before training.
-    """
-    own = {each.id: kind.graded_row(each.text, each.row) for each in problems}
+    """Grade the returned answers and the base model's. `gold` and `rows` are by id; see `worth`."""
     right = {
-        row.id: [kind.is_right(one, gold[str(row.id)], own.get(str(row.id), {})) for one in (row.before, row.answer)]
-        for row in rows
-        if row.id is not None
+        each.id: [kind.is_right(one, gold[each.id], rows[each.id]) for one in (each.before, each.answer)]
+        for each in answers
     }
     return BeforeAndAfter(
-        problems=len(rows),
+        problems=len(answers),
         right=sum(after for _, after in right.values()),
         right_before=sum(before for before, _ in right.values()),
         greedy_before=greedy_before,
@@ -135,3 +142,52 @@ def compare(
         kept=sum(before and after for before, after in right.values()),
         lost=tuple(one for one, (before, after) in right.items() if before and not after),
     )
+
+
+def gold_of(job: Adaptation, problems: Sequence[PromptOnly]) -> Mapping[str, str]:
+    """The gold answers by the problem's id, from the gold file or else from the benchmark.
+
+    Raises DataError for a file that is damaged or answers other problems, and naming the problems without an answer.
+    """
+    if job.gold is None:
+        found = {problem.id: problem.answer for problem in job.problems.load().problems}
+    else:
+        kind = job.kind or MATHEMATICS
+        asked = [ProblemIdentity.of(row.id, row.text, kind.row(row.text, row.row)) for row in problems]
+        answers = load_gold(job.gold, kind).answers(job.problems.word, asked)
+        found = {str(each.id): answers[each.problem] for each in asked if each.problem in answers}
+    missing = [each.id for each in problems if each.id not in found]
+    advice = "Add them: a row is found by its problem's text where it has one, and by its id else."
+    refuse(str(job.gold or job.problems.word), missing, WITHOUT_ANSWER, advice)
+    return found
+
+
+def graded_rows(job: Adaptation, plan: Plan) -> dict[str, Row]:
+    """What grading reads of each problem, by its id: also the columns of gold, which training never reads."""
+    kind = plan.config.answers
+    golden = {each.id: each.row for each in load_problems(job.problems, kind, graded=True)}
+    return {each.id: kind.graded_row(each.text, {**golden[each.id], **each.row}) for each in plan.problems}
+
+
+def worth(policy: str, votes: Reference, greedy: Reference, gold: Mapping[str, str], rows: Mapping[str, Row]) -> Score:
+    """What one policy is worth, by the rollouts that vote on the answers and by its greedy ones.
+
+    `gold` has the answers and `rows` what grading reads of each problem, both by the problem's id.
+    """
+    scores = _graded(votes, gold, rows)
+    return Score(
+        **scores.model_dump(),
+        policy=policy,
+        problems=len(votes.rows),
+        greedy=_graded(greedy, gold, rows).pass_at_1,
+        n=votes.provenance.n,
+        majority=scores.maj_at_k[votes.provenance.n],
+    )
+
+
+def _graded(votes: Reference, gold: Mapping[str, str], rows: Mapping[str, Row]) -> Scores:
+    found = ScoresSoFar()
+    for vote in votes.rows:
+        name = str(vote.id)
+        found.add(grade_answers(name, vote.answers, gold[name], votes.kind, rows[name]), votes.kind, rows[name])
+    return found.scores(with_lengths=False)

@@ -1,7 +1,7 @@
 """Reads the test set from a file, the hub or a benchmark, checks it, and leaves out its answers."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +9,12 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, LoadedBenchmark, load_benchmark
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
-from restrain_openrlhf.data.problems import Problem, choice_columns, lists_choices, with_options, without_kind
+from restrain_openrlhf.data.problems import choice_columns, lists_choices, with_options, without_kind
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, reworded, text_of
-from restrain_openrlhf.data.sources import HUB, HubSet, Row, placed_rows_of
+from restrain_openrlhf.data.sources import Row
 from restrain_openrlhf.data.tables import SUFFIXES, is_table
 from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
 MOST_NAMED = 20
 # What messages say about one problem, and about several, before their ids.
@@ -38,10 +39,13 @@ class Source:
         return self.word in BENCHMARKS
 
     @property
+    def is_file(self) -> bool:
+        return Path(self.word).exists() or is_table(Path(self.word))
+
+    @property
     def is_hub_set(self) -> bool:
-        if self.is_benchmark or Path(self.word).exists() or is_table(Path(self.word)):
-            return False
-        return self.word.count("/") == 1 and not self.word.startswith((".", "/"))
+        is_id = self.word.count("/") == 1 and not self.word.startswith((".", "/"))
+        return is_id and not self.is_benchmark and not self.is_file
 
     @property
     def name(self) -> str:
@@ -66,13 +70,15 @@ def load_problems(
     """
     _refuse_without_effect(source)
     if source.is_benchmark:
-        problems = without_answers(source.load().problems, kind, graded)
-    else:
-        problems = _problems(source, kind, graded, reader or source.reader())
+        return [
+            PromptOnly(id=each.id, problem=without_kind(each), row=kind.own_columns(each.row, graded))
+            for each in source.load().problems
+        ]
+    problems = _problems(source, kind, graded, reader or source.reader())
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
     twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
-    _refuse(source.word, twice, ID_TWICE, "Give every problem an id of its own.")
+    refuse(source.word, twice, ID_TWICE, "Give every problem an id of its own.")
     return problems
 
 
@@ -87,32 +93,19 @@ def _refuse_without_effect(source: Source) -> None:
         )
 
 
-def without_answers(problems: Sequence[Problem], kind: AnswerKind, graded: bool = False) -> list[PromptOnly]:
-    """A benchmark's problems without answers, without hints in the text, and unless `graded` without gold's columns."""
-    return [
-        PromptOnly(id=each.id, problem=without_kind(each), row=kind.own_columns(each.row, graded)) for each in problems
-    ]
-
-
 def _problems(source: Source, kind: AnswerKind, graded: bool, reader: PromptReader) -> list[PromptOnly]:
-    rows = list(_rows(source))
+    if not (source.is_file or source.is_hub_set):
+        raise DataError(
+            f"{source.word!r}: is neither a file ({', '.join(SUFFIXES)}), nor a hub data set (OWNER/NAME), nor a "
+            f"benchmark. Known benchmarks: {', '.join(BENCHMARKS)}."
+        )
+    split = (source.split or "test") if source.is_hub_set else "train"
+    rows = list(all_rows(PromptSource(source.word, split=split)))
     numbered = not any(row.get("id") is not None for _, row in rows)
     return [
         _problem(f"{source.word}, {place}", row, str(number) if numbered else row.get("id"), kind, graded, reader)
         for number, (place, row) in enumerate(rows, start=1)
     ]
-
-
-def _rows(source: Source) -> Iterator[tuple[str, Row]]:
-    path = Path(source.word)
-    if path.exists() or is_table(path):
-        return placed_rows_of(None, source.word)
-    if source.is_hub_set:
-        return placed_rows_of(HubSet(source.word, split=source.split or "test"), HUB)
-    raise DataError(
-        f"{source.word!r}: is neither a file ({', '.join(SUFFIXES)}), nor a hub data set (OWNER/NAME), nor a "
-        f"benchmark. Known benchmarks: {', '.join(BENCHMARKS)}."
-    )
 
 
 def _problem(where: str, row: Row, row_id: object, kind: AnswerKind, graded: bool, reader: PromptReader) -> PromptOnly:
@@ -148,14 +141,7 @@ def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:
         raise DataError(f"{path}: holds the problems of another adaptation. Choose another --out.")
 
 
-def refuse_missing_gold(name: str, ids: Sequence[str], gold: Mapping[str, str]) -> None:
-    """Raises DataError naming every problem that has no gold answer."""
-    missing = [one for one in ids if one not in gold]
-    advice = "Add them: a row is found by its problem's text where it has one, and by its id else."
-    _refuse(name, missing, WITHOUT_ANSWER, advice)
-
-
-def _refuse(name: str, ids: Sequence[str], what: tuple[str, str], advice: str) -> None:
+def refuse(name: str, ids: Sequence[str], what: tuple[str, str], advice: str) -> None:
     """Raises DataError naming the ids of which `what` is said, if there are any."""
     if ids:
         counted = f"1 {what[0]}" if len(ids) == 1 else f"{len(ids)} {what[1]}"

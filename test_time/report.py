@@ -12,9 +12,8 @@ from restrain_openrlhf.evaluation.figures import (
     save_run_figures,
     write_page,
 )
-from test_time.accuracy import TEST, Score
 from test_time.adaptation import REPORT, Adaptation
-from test_time.outcome import BeforeAndAfter, Outcome, Prediction
+from test_time.outcome import BeforeAndAfter, Outcome, Prediction, Score
 
 MAX_ROWS = 50
 
@@ -28,7 +27,7 @@ def write_report(job: Adaptation, outcome: Outcome, rows: Sequence[Prediction]) 
         job.out / REPORT,
         title=f"Test-time adaptation: {outcome.name}",
         lead=lead(outcome),
-        tables=[*comparison_table(outcome), *score_tables(outcome), run_table(outcome), answers_table(rows)],
+        tables=[*comparison_table(outcome), *score_table(outcome), run_table(outcome), answers_table(rows)],
         pictures=[
             Picture("Share of the answer's votes, before and after", shares),
             Picture("Votes during training", votes),
@@ -51,8 +50,7 @@ def lead(outcome: Outcome) -> str:
 
 def sampling(outcome: Outcome) -> str:
     """How the votes that gave the answers were sampled, in words."""
-    how = f"T {outcome.vote_temperature:g}, top-p {outcome.vote_top_p:g}"
-    return f"{how}, as in evaluations"
+    return f"T {outcome.vote_temperature:g}, top-p {outcome.vote_top_p:g}, as in evaluations"
 
 
 def _worth(found: BeforeAndAfter) -> str:
@@ -69,24 +67,26 @@ def _share(right: int, found: BeforeAndAfter) -> str:
     return f"{right / found.problems:.1%} ({right} of {found.problems})"
 
 
-def score_tables(outcome: Outcome) -> list[PageTable]:
-    """One table per set. The first row is the base model, whose large vote an adaptation has to beat."""
+def score_table(outcome: Outcome) -> list[PageTable]:
+    """A table of the policies. The first row is the base model, whose large vote an adaptation has to beat."""
+    if not outcome.scores:
+        return []
     accuracies = ["greedy pass@1", "pass@1 at T 0.6", "95 % over problems", "95 % over samples", "maj@n"]
-    tables = []
-    for name in dict.fromkeys(score.benchmark for score in outcome.scores):
-        scores = [score for score in outcome.scores if score.benchmark == name]
-        what = "The problems adapted to" if name == TEST else f"Held out: {name} (damage shows here)"
-        rows = list(map(_score_cells, scores))
-        tables.append(PageTable(f"{what}, {scores[0].problems}", ["policy", *accuracies, "n", "truncated"], rows))
-    return tables
+    title = f"The problems adapted to, {outcome.scores[0].problems}"
+    return [PageTable(title, ["policy", *accuracies, "n"], list(map(_score_cells, outcome.scores)))]
 
 
 def _score_cells(score: Score) -> list[str]:
-    cut = "–" if score.truncated_share is None else f"{score.truncated_share:.1%}"
     samples = "–" if score.samples_low is None else f"{score.samples_low:.1%} – {score.samples_high:.1%}"
     bounds = [f"{score.low:.1%} – {score.high:.1%}", samples]
-    sampled = [f"{score.pass_at_1:.1%}", *bounds, f"{score.majority:.1%}", str(score.n), cut]
-    return [score.policy, f"{score.greedy:.1%}", *sampled]
+    return [
+        score.policy,
+        f"{score.greedy:.1%}",
+        f"{score.pass_at_1:.1%}",
+        *bounds,
+        f"{score.majority:.1%}",
+        str(score.n),
+    ]
 
 
 def comparison_table(outcome: Outcome) -> list[PageTable]:
@@ -95,9 +95,6 @@ def comparison_table(outcome: Outcome) -> list[PageTable]:
     if found is None:
         return []
     rows = [
-        ["right", _share(found.right, found), ""],
-        ["right in the base model's vote", _share(found.right_before, found), ""],
-        ["right of the base model's greedy answers", f"{found.greedy_before:.1%}", ""],
         ["newly solved", str(len(found.solved)), ", ".join(map(str, found.solved))],
         ["kept", str(found.kept), ""],
         ["lost", str(len(found.lost)), ", ".join(map(str, found.lost))],

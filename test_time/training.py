@@ -1,22 +1,155 @@
-"""Trains on the prompts of the test set, applies stop rules after each step, and keeps the last good model."""
+"""Trains on the test set's prompts, ends a run early by signals that need no gold, and keeps the last good model.
 
+The size of the majority is not one of the signals.
+"""
+
+import math
 import re
 import shutil
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from restrain_openrlhf.config.documents import typed
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch.progress import OnStep
 from restrain_openrlhf.hook.launch.train import train
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.metrics import StepRow, read_steps
+from restrain_openrlhf.records.metrics import (
+    ENTROPY,
+    GRADIENT_NORM,
+    KL,
+    LOSS,
+    StepRow,
+    read_steps,
+)
 from restrain_openrlhf.reference import Reference
 from restrain_openrlhf.scoring.vote_statistics import top_answer_share
-from test_time.stopping import Alarm, StopRules, alarm, passed_since, unwatched, watched_signals
+
+# Among fewer prompts, several may well have the same answer.
+FEWEST_PROMPTS = 5
+# The mean entropy of these steps is the starting entropy.
+FIRST_STEPS = 3
+
+
+class StopRules(BaseModel, frozen=True, extra="forbid"):
+    """The limits. A rule fires when its limit is passed in `patience` steps in a row (docs/journeys/adapt.md).
+
+    `kl` limits the mean KL to the base model over the tokens trained on, in nats (`restrain/kl`). `template` limits by
+    how much the share of prompts with the most common majority answer exceeds the base model's. `entropy` is the lowest
+    policy entropy, as a share of that in the first steps.
+    """
+
+    kl: float = Field(0.15, gt=0)
+    template: float = Field(0.4, gt=0)
+    entropy: float = Field(0.25, gt=0, lt=1)
+    patience: int = Field(2, ge=1)
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A limit that was passed from step `since` to step `step`, where the signal had this `value`.
+
+    A value that is not finite, which is NaN here, fires at once.
+    """
+
+    rule: str
+    since: int
+    step: int
+    value: float
+    limit: float
+
+    def __str__(self) -> str:
+        """The alarm in one sentence."""
+        if math.isnan(self.value):
+            return f"{SIGNALS[self.rule]} was no finite number at step {self.step}"
+        return (
+            f"{SIGNALS[self.rule]} passed its limit from step {self.since} to step {self.step} "
+            f"({self.value:.3g}, limit {self.limit:.3g})"
+        )
+
+    @property
+    def trusted_until(self) -> int:
+        """The last step whose model is not affected by the alarm.
+
+        The numbers of a step begin with the policy that the step before it has left. If they are not finite at once,
+        that policy may already be broken.
+        """
+        return self.since - (2 if math.isnan(self.value) and self.since == self.step else 1)
+
+
+SIGNALS = {
+    "kl": "the KL to the base model",
+    "template": "the share of prompts with the same majority answer",
+    "entropy": "the policy's entropy",
+    "loss": "the policy loss",
+    "gradient": "the gradient's norm",
+}
+# Signals that are numbers of the policy. Whatever the rules are, each of these numbers must be finite.
+NUMBERS = {"kl": KL, "entropy": ENTROPY, "loss": LOSS, "gradient": GRADIENT_NORM}
+
+
+def alarm(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> Alarm | None:
+    """The first alarm, in order of steps, or None. `top_answer_share` is that of the base model."""
+    limits = _limits(rows, top_answer_share, rules)
+    streaks = [_first_streak(name, limit, rows, rules.patience) for name, limit in limits.items()]
+    found = [one for one in (*streaks, _first_broken(rows)) if one is not None]
+    return min(found, key=lambda one: (one.step, one.since), default=None)
+
+
+def unwatched(rows: Sequence[StepRow]) -> list[str]:
+    """Signals that no step has logged, in words. Their rules could not fire."""
+    return [SIGNALS[name] for name in ("kl", "template", "entropy") if all(_value(name, row) is None for row in rows)]
+
+
+def _value(name: str, row: StepRow) -> float | None:
+    if name == "template":
+        return float(row.votes["top_answer_share"]) if row.votes["prompts"] >= FEWEST_PROMPTS else None
+    return row.numbers.get(NUMBERS[name])
+
+
+def _limits(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> dict[str, float]:
+    """The limits by rule. There is none for the entropy until the first steps have logged it."""
+    logged = [row.numbers[ENTROPY] for row in rows[:FIRST_STEPS] if ENTROPY in row.numbers]
+    first = [value for value in logged if not math.isnan(value)]
+    entropy = {"entropy": sum(first) / FIRST_STEPS * rules.entropy} if len(first) == FIRST_STEPS else {}
+    return {"kl": rules.kl, "template": top_answer_share + rules.template, **entropy}
+
+
+def _first_broken(rows: Sequence[StepRow]) -> Alarm | None:
+    row = next((row for row in rows if row.broken), None)
+    names = {number: name for name, number in NUMBERS.items()}
+    return Alarm(names[row.broken[0]], row.step, row.step, math.nan, math.nan) if row else None
+
+
+def _first_streak(name: str, limit: float, rows: Sequence[StepRow], patience: int) -> Alarm | None:
+    since = None
+    for place, row in enumerate(rows):
+        value = _value(name, row)
+        if value is None or not _passes(name, limit, row):
+            since = None
+            continue
+        since = place if since is None else since
+        if place - since + 1 == patience:
+            return Alarm(name, rows[since].step, row.step, value, limit)
+    return None
+
+
+def _passes(name: str, limit: float, row: StepRow) -> bool:
+    """Whether a step has a value beyond the rule's limit, or one that is not finite."""
+    value = _value(name, row)
+    if value is None:
+        return False
+    return math.isnan(value) or (value < limit if name == "entropy" else value > limit)
+
+
+def parse_stop_rules(items: Sequence[str]) -> StopRules:
+    """The rules with items such as `kl=0.2` on top of the defaults. Raises ConfigError for a wrong name or value."""
+    pairs = [item.partition("=") for item in items]
+    return typed(StopRules, {name: value for name, _, value in pairs}, "--stop")
 
 
 class Trained(BaseModel, frozen=True):
@@ -44,15 +177,13 @@ class Trained(BaseModel, frozen=True):
         return f"{ended}: {self.alarm}; the answers are those of {stands}."
 
 
-@dataclass
+@dataclass(frozen=True)
 class Watch:
     """Stop rules over a run, with the base model's share of the most common answer; without `rules`, no rule fires."""
 
     folder: RunFolder
     rules: StopRules | None
     base_share: float
-    on_step: OnStep
-    _seen: list[StepRow] = field(default_factory=list)
 
     def alarm(self, rows: Sequence[StepRow]) -> Alarm | None:
         """The first alarm in these steps."""
@@ -61,14 +192,8 @@ class Watch:
     def should_stop(self, rows: Sequence[StepRow]) -> str | None:
         """Why the run should end after these steps, or None. Deletes models that are no longer needed."""
         found = self.alarm(rows)
-        prune(self.folder, rows, found, passed_since(rows, self.base_share, self.rules) if self.rules else ())
+        prune(self.folder, rows, found, self.rules.patience if self.rules and not found else 0)
         return str(found) if found else None
-
-    def show(self, row: StepRow, total: int) -> None:
-        """Report a step of `total` steps, with the signals that the rules watch."""
-        self._seen.append(row)
-        signals = watched_signals(self._seen, self.base_share, self.rules) if self.rules else ()
-        self.on_step(replace(row, watched=(*row.watched, *signals)), total)
 
 
 def train_watched(config: RunConfig, rules: StopRules | None, before: Reference, on_step: OnStep) -> Trained:
@@ -77,8 +202,8 @@ def train_watched(config: RunConfig, rules: StopRules | None, before: Reference,
     Raises ConfigError if stop rules have ended the run earlier, and there are no `rules` now.
     """
     base_share = top_answer_share(config.answers.alike([row.majority_key for row in before.rows]))
-    watch = Watch(RunFolder(config.run_dir), rules, base_share, on_step)
-    run = train(config, watch.show, watch.should_stop)
+    watch = Watch(RunFolder(config.run_dir), rules, base_share)
+    run = train(config, on_step, watch.should_stop)
     completion = run.completion()
     assert completion is not None, "train returns completed runs"
     if completion.stopped is not None and rules is None:
@@ -126,15 +251,19 @@ def last_good(steps: Collection[int], rows: Sequence[StepRow], alarm: Alarm | No
     return max((step for step in before if broken.isdisjoint((step, step + 1))), default=0)
 
 
-def prune(folder: RunFolder, rows: Sequence[StepRow], alarm: Alarm | None, passed_since: Collection[int] = ()) -> None:
-    """Delete saved models, which are large, except for the newest and the last good one.
+def prune(folder: RunFolder, rows: Sequence[StepRow], alarm: Alarm | None, patience: int = 0) -> None:
+    """Delete saved models, which are large, except for the newest, the last good one, and those that may become it.
 
-    `passed_since` has steps since which limits are passed. The models that would be the last good ones if an alarm
-    followed are kept, too.
+    A limit that was passed in each of the last `patience` steps may raise an alarm at the next, and then the last good
+    model is from before these steps.
     """
-    models = saved_models(folder, rows)
-    kept = {max(models, default=0), last_good(models, rows, alarm)}
-    kept |= {last_good([step for step in models if step < since], rows, alarm) for since in passed_since}
+    models, last = saved_models(folder, rows), max((row.step for row in rows), default=0)
+    kept = {
+        max(models, default=0),
+        last_good(models, rows, alarm),
+        *(step for step in models if step > last - patience),
+    }
+    kept.add(last_good([step for step in models if step <= last - patience], rows, alarm))
     for step, path in models.items():
         if step not in kept:
             shutil.rmtree(path)

@@ -18,7 +18,7 @@ from restrain_openrlhf.data.prompt_reader import text_of
 from restrain_openrlhf.data.sources import TRAINING_SETS, HubSet, TrainingSet, training_set
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.artifact import merge, subset
+from restrain_openrlhf.reference.offline_pass import merge, subset
 
 data = typer.Typer(
     name="data",

@@ -211,12 +211,12 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)
-    gold, rows = load_gold(demo.heldout).by_problem, load_reference(after).rows
+    gold, rows = load_gold(demo.heldout).by_problem, tuple(load_reference(after).rows)
     result = MethodResult(
         method=method,
         problems=len(rows),
         k=ROLLOUTS,
-        before=accuracy(load_reference(before).rows, gold, config.answers),
+        before=accuracy(tuple(load_reference(before).rows), gold, config.answers),
         after=accuracy(rows, gold, config.answers),
         top_answer_share=float(read_steps(run.metrics)[-1].votes["top_answer_share"]),
     )

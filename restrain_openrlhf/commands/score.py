@@ -19,7 +19,7 @@ from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow, placed_rollouts
 from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
-from restrain_openrlhf.reference.checks import refuse_other_kind
+from restrain_openrlhf.reference.artifact import refuse_other_kind
 from restrain_openrlhf.scoring import score_group
 
 STANDARD_INPUT = Path("/dev/stdin")

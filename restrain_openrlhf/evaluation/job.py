@@ -18,10 +18,9 @@ from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.grade import ResponseRow
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.reference.all_gpus import OnRows, ShardedPass
 from restrain_openrlhf.reference.offline_engine import Marks, RolloutEngine, Sampling, prompt_tokens
 from restrain_openrlhf.reference.prompts import Prompt, in_chat_template
-from restrain_openrlhf.reference.sampling_pass import WHOLE, SamplingPass, Shard, prompts_per_chunk
+from restrain_openrlhf.reference.sampling_pass import WHOLE, OnRows, SamplingPass, Shard, ShardedPass, prompts_per_chunk
 
 # Generation ends at each of these that is a token of the model (the stop words of math_eval.py).
 END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
@@ -105,12 +104,6 @@ class Request(BaseModel):
         known = PROTOCOLS[self.protocol]
         length = self.max_new_tokens or known.max_new_tokens
         return replace(known, n=self.n or known.n, max_new_tokens=length, seed=self.seed)
-
-    def words(self) -> list[str]:
-        """The command line of this request, for a process that takes all visible GPUs."""
-        given = self.model_dump(exclude_defaults=True)
-        options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-        return ["eval", *options]
 
 
 @dataclass(frozen=True)

@@ -101,16 +101,6 @@ class BenchmarkFolder:
         """The file `responses.jsonl`, or this shard's part of it."""
         return shard.path(self.path / "responses.jsonl")
 
-    def is_finished(self, provenance: Provenance) -> bool:
-        """Whether there is a result whose responses were drawn like this, and graded as they would be now."""
-        try:
-            result = Result.model_validate_json(self.result.read_bytes())
-        except (FileNotFoundError, ValidationError):
-            return False
-        versions = (result.provenance.kind.whole_version, GRADER_VERSION)
-        graded_alike = (result.extractor_version, result.grader_version) == versions
-        return graded_alike and not provenance.difference(result.provenance)
-
     def keep_problems(self, problems: Sequence[Problem]) -> None:
         """Write the problems once; shards that start together write the same.
 

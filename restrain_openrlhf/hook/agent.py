@@ -31,7 +31,7 @@ from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingR
 from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent, agent_columns
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan
-from restrain_openrlhf.reference.checks import NeededReference
+from restrain_openrlhf.reference.artifact import NeededReference
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
 # Of the model that the rollout actor has loaded (actor.model_name_or_path).

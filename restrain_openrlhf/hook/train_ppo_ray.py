@@ -67,7 +67,7 @@ def run(config: HookConfig, flags: Flags, device: Device, host_words: Sequence[s
     """
     os.environ.update(to_environment(config))
     drop_unfinished(flags)
-    claim_checkpoints(flags, config.answers, config.reference, config.agent)
+    claim_checkpoints(config, flags)
     device.install()
     install()
     start_ray(device, GpuLayout.of(flags))

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.yaml_file import Agent, Key, RunConfig
+from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig
 from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import DataError, RunError
@@ -39,14 +39,13 @@ class Content:
     digest: str
 
 
-def contents(
-    flags: Mapping[str, Any], kind: AnswerKind, reference: Path | None, agent: Agent | None
-) -> dict[str, Content]:
+def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]:
     """The inputs of a run: the model's files, the data, the reference, the user's agent, the version of the extractor.
 
     The keys are names in a configuration, and MODEL/file for the files of a model. Raises ConfigError for a missing
     model, DataError for data that cannot be read or downloaded.
     """
+    kind, reference, agent = config.answers, config.reference, config.agent
     found = {EXTRACTOR: Content("this restrain-openrlhf", f"version {kind.whole_version}")}
     found |= _model(str(flags[MODEL])) if flags.get(MODEL) else {}
     found |= {name: _data(name, flags, kind) for name in DATA if flags.get(name)}
@@ -112,7 +111,7 @@ def _change(name: str, before: str | None, now: Content | None) -> str:
     return f"{name} was {before} and {is_now}" if before is not None else f"{name} was not there and {is_now}"
 
 
-def claim_checkpoints(flags: Mapping[str, Any], kind: AnswerKind, reference: Path | None, agent: Agent | None) -> None:
+def claim_checkpoints(config: HookConfig, flags: Mapping[str, Any]) -> None:
     """Record the inputs of this run beside the checkpoints that OpenRLHF's own command writes or resumes from.
 
     Raises RunError if it would resume from checkpoints of a run with other inputs.
@@ -121,7 +120,7 @@ def claim_checkpoints(flags: Mapping[str, Any], kind: AnswerKind, reference: Pat
     resumes = flags["ckpt.load_enable"] and (folder / ACTOR / LATEST).exists()
     if not (resumes or flags["ckpt.save_steps"] > 0):
         return
-    now = contents(flags, kind, reference, agent)
+    now = contents(config, flags)
     record = folder / RECORD
     if resumes and record.exists():
         refuse_changed(folder, json.loads(record.read_text(encoding="utf-8")), now)
@@ -218,7 +217,7 @@ class RunFolder:
         self.refuse_another(config, flags)
         if self.completed.exists():
             return
-        resolved = {**_resolved(config, flags), CONTENTS: digests(_contents(config, flags))}
+        resolved = {**_resolved(config, flags), CONTENTS: digests(contents(config, flags))}
         write_whole(self.resolved, json.dumps(resolved, indent=2) + "\n")
         write_whole(self.hook_config, dump_yaml(config.written()))
 
@@ -229,7 +228,7 @@ class RunFolder:
         old = self.record()
         before = old.pop(CONTENTS, {})
         _refuse_difference(self, old, _resolved(config, flags))
-        refuse_changed(self.path, before, _contents(config, flags))
+        refuse_changed(self.path, before, contents(config, flags))
 
     def lock(self) -> int:
         """A locked file descriptor. A child that inherits it holds the lock, too.
@@ -267,10 +266,6 @@ class RunFolder:
 def _resolved(config: RunConfig, flags: Flags) -> dict[str, Any]:
     resolved: dict[str, Any] = json.loads(json.dumps({**config.written(), "openrlhf": flags}, default=str))
     return resolved
-
-
-def _contents(config: RunConfig, flags: Flags) -> dict[str, Content]:
-    return contents(flags, config.answers, config.reference, config.agent)
 
 
 def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, Any]) -> None:

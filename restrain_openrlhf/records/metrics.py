@@ -33,42 +33,18 @@ STEP_SECONDS = "timing/step_total"
 NOT_FINITE = "restrain/not_finite_numbers"
 # If the policy is broken, one of these is not a finite number.
 VITAL = (KL, ENTROPY, LOSS, GRADIENT_NORM)
-# A signal is near its limit after this share of the way from its start to the limit.
-NEAR_SHARE = 0.8
-
-
-@dataclass(frozen=True)
-class WatchedSignal:
-    """A step's value of a signal that ends the run at its `limit`; a healthy run has it near `start`."""
-
-    name: str
-    value: float
-    start: float
-    limit: float
-
-    @property
-    def is_near(self) -> bool:
-        """Whether the value is beyond NEAR_SHARE of the way to the limit; False for a value that is not finite."""
-        way = self.limit - self.start
-        return (self.value - self.start) * way >= NEAR_SHARE * way**2 > 0
-
-    @property
-    def is_passed(self) -> bool:
-        return (self.value - self.limit) * (self.limit - self.start) > 0
 
 
 @dataclass(frozen=True)
 class StepRow:
     """One training step: the numbers of the host and the hook by their logged names, and the fields of StepVotes.
 
-    A number that was not finite is NaN, and one that was not computed is absent. `watched` has the signals that may end
-    the run; they are added while a run is followed, and are not in the file.
+    A number that was not finite is NaN, and one that was not computed is absent.
     """
 
     step: int
     numbers: Mapping[str, float]
     votes: Mapping[str, Any]
-    watched: tuple[WatchedSignal, ...] = ()
 
     @property
     def broken(self) -> tuple[str, ...]:

@@ -1,31 +1,30 @@
-"""The reference artifact: JSON Lines with a row per prompt, and their provenance; joining shards, and subsets."""
+"""The reference artifact: votes on each prompt, how they were drawn, and whether they fit the run that reads them."""
 
-import json
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from statistics import fmean
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.answers.votes import EXAMPLES, MANY_MISSING, end_of, missing_warning
 from restrain_openrlhf.config.checks.keys import has_chat_template
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
-from restrain_openrlhf.data.identity import Provenance, provenance_path, text_hash
-from restrain_openrlhf.data.jsonl import each_line, each_row, parse, write_rows
-from restrain_openrlhf.errors import DataError, ReferencePassError
+from restrain_openrlhf.data.identity import Provenance, text_hash
+from restrain_openrlhf.data.jsonl import each_row
+from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.method.composition import Selection
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import CHAT, Prompt
-from restrain_openrlhf.reference.sampling_pass import OpenFile, SampledRow, each_of_parts, lines_file, shared_provenance
+from restrain_openrlhf.reference.sampling_pass import RowsByKey, SampledRow
+
+# How rollouts are drawn, in what decides on their answers.
+SAMPLING = ("temperature", "top_p", "max_new_tokens")
+_REMEDY = "Make it again with `restrain reference`"
 
 
 class ReferenceRow(SampledRow):
@@ -163,14 +162,13 @@ class ReferenceProvenance(Provenance):
 
 def missing_in(path: Path, made: ReferenceProvenance, many: float = MANY_MISSING) -> str | None:
     """A warning, with examples and causes, if more than `many` of the file's rollouts have no answer; else None."""
-    missing, cut, unread = array("d"), 0, dict[str, None]()
+    rows, missing, cut, unread = 0, 0.0, 0, dict[str, None]()
     for row in each_row(path, ReferenceRow):
-        missing.append(row.missing_share)
-        cut += row.truncated or 0
+        rows, missing, cut = rows + 1, missing + row.missing_share, cut + (row.truncated or 0)
         unread.update(dict.fromkeys(row.unread if len(unread) < EXAMPLES else ()))
-    share = sum(missing) / max(len(missing), 1)
-    warning = missing_warning(share, unread, "the pass's rollouts", made.kind, many)
-    return warning and " ".join([warning, *_causes(made, cut / max(len(missing) * made.n, 1))])
+    rows = max(rows, 1)
+    warning = missing_warning(missing / rows, unread, "the pass's rollouts", made.kind, many)
+    return warning and " ".join([warning, *_causes(made, cut / (rows * made.n))])
 
 
 def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:
@@ -185,30 +183,20 @@ def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:
 class Reference:
     """A complete artifact, in which rows are found by the policy's prompt, or by the problem as the data set states it.
 
-    A row is read from the file when it is asked for. `file` stays open, so that another file of the same name is not
-    read.
+    `rows` are read from the file when they are asked for.
     """
 
     path: Path
     provenance: ReferenceProvenance
-    places: Mapping[str, tuple[int, float]]
-    file: OpenFile
+    rows: RowsByKey[ReferenceRow]
 
     def refuse_missing(self, limit: float | None) -> None:
         """Raises ReferencePassError if more than `limit` of all rollouts have no answer; None: no limit."""
-        if limit is not None and fmean(row.missing_share for row in self.each_row()) > limit:
+        if limit is not None and (warning := missing_in(self.path, self.provenance, limit)):
             raise ReferencePassError(
-                f"{self.path}: {missing_in(self.path, self.provenance, limit)} So few votes make no pseudo-labels, and "
-                f"no training begins. To train all the same, raise `missing_limit` (now {limit:g}), or set it to null."
+                f"{self.path}: {warning} So few votes make no pseudo-labels, and no training begins. To train all the "
+                f"same, raise `missing_limit` (now {limit:g}), or set it to null."
             )
-
-    @property
-    def rows(self) -> tuple[ReferenceRow, ...]:
-        """All rows in the file's order, read at every call."""
-        return tuple(self.each_row())
-
-    def each_row(self) -> Iterator[ReferenceRow]:
-        return each_row(self.path, ReferenceRow)
 
     @cached_property
     def kind(self) -> AnswerKind:
@@ -216,7 +204,9 @@ class Reference:
 
     def by_prompt_hash(self, digest: str) -> ReferenceRow | None:
         """The row of a prompt with its template applied."""
-        return self._read(self.places[digest][0], digest) if digest in self.places else None
+        if digest not in self.rows:
+            return None
+        return self.rows[digest]
 
     def row(self, prompt: str, where: str = "the prompt", own: Row | None = None) -> ReferenceRow:
         """The row of a prompt with its template applied. Raises ReferencePassError, which names `where`, without one.
@@ -234,14 +224,13 @@ class Reference:
 
     def by_problem(self, problem: str, own: Row | None = None) -> ReferenceRow | None:
         """The row of a problem's text without template. Raises what `row` raises for a row that differs from `own`."""
-        digest = text_hash(problem)
-        found = self._read(self._problems[digest], digest) if digest in self._problems else None
+        found = self.by_prompt_hash(self._prompts.get(text_hash(problem), ""))
         return found and self._same(found, own, f"the problem {problem[:80]!r}")
 
     @cached_property
-    def _problems(self) -> Mapping[str, int]:
-        """The byte at which the last row of each problem begins, by the problem's hash."""
-        return {parse(self.path, line, ReferenceRow).problem_hash: line.offset for line in each_line(self.path)}
+    def _prompts(self) -> Mapping[str, str]:
+        """The hash of the last prompt of each problem, by the problem's hash."""
+        return {row.problem_hash: row.prompt_hash for row in self.rows}
 
     def _same(self, found: ReferenceRow, own: Row | None, where: str) -> ReferenceRow:
         if own is not None and (changed := differing(*map(self.kind.own_columns, (found.row, own)))):
@@ -252,27 +241,12 @@ class Reference:
             )
         return found
 
-    def shares(self, prompts: Iterable[str]) -> NDArray[np.float64]:
-        """The `majority_share` of each prompt with its template applied; NaN for a prompt without a row."""
-        nowhere = 0, np.nan
-        return np.fromiter((self.places.get(text_hash(prompt), nowhere)[1] for prompt in prompts), np.float64)
-
-    def _read(self, offset: int, digest: str) -> ReferenceRow:
-        with suppress(ValueError):
-            row = ReferenceRow.model_validate(json.loads(self.file.line(offset)))
-            if digest in (row.prompt_hash, row.problem_hash):
-                return row
-        raise ReferencePassError(
-            f"{self.path}: the row at byte {offset} has disappeared: the file was changed while it was in use. "
-            "Restore the file, and start again."
-        )
-
 
 def load_reference(path: Path) -> Reference:
     """Open an artifact, whose answers must have been read by the installed extractor.
 
     Raises ReferencePassError if it is incomplete, was read by another extractor, or has rows of another pass; DataError
-    if a row is damaged.
+    if a row is damaged or there twice.
     """
     provenance = ReferenceProvenance.of(path)
     kind = provenance.kind
@@ -282,89 +256,124 @@ def load_reference(path: Path) -> Reference:
             f"{kind.name!r}); this is version {kind.whole_version!r}, which reads answers differently. Make it again "
             "with `restrain reference`."
         )
-    # Reading a line first raises the usual error for a file that cannot be read.
-    next(each_line(path), None)
-    file = OpenFile(path)
-    return Reference(path, provenance, _checked(path, provenance), file)
-
-
-def _checked(path: Path, provenance: ReferenceProvenance) -> dict[str, tuple[int, float]]:
-    """Read and check every row, and return their places. Raises what `load_reference` raises."""
-    found: dict[str, tuple[int, float]] = {}
-    for line in each_line(path):
-        row = parse(path, line, ReferenceRow)
-        if not row.n == len(row.answers) == provenance.n:
-            raise ReferencePassError(
-                f"{path}, line {line.number}: has {len(row.answers)} answers and n {row.n}, but the provenance says "
-                f"{provenance.n} rollouts per prompt. The row belongs to another pass: make the file again with "
-                "`restrain reference`, or merge its own shards with `restrain data merge-reference`."
-            )
-        if row.prompt_hash in found:
-            offset, _ = found[row.prompt_hash]
-            first = next(each.number for each in each_line(path) if each.offset == offset)
-            raise ReferencePassError(
-                f"{path}, line {line.number}: repeats the prompt of line {first}. If the lines are equal, remove one; "
-                "otherwise make the file again with `restrain reference`."
-            )
-        found[row.prompt_hash] = line.offset, row.majority_share
-    if len(found) != provenance.prompt_count:
+    rows = RowsByKey([path], ReferenceRow, partial(_refuse_other_pass, provenance.n))
+    if len(rows) != provenance.prompt_count:
         raise ReferencePassError(
-            f"{path}: holds {len(found)} of {provenance.prompt_count} prompts. Run the same `restrain reference` "
+            f"{path}: holds {len(rows)} of {provenance.prompt_count} prompts. Run the same `restrain reference` "
             "command again to finish it, or merge all shards with `restrain data merge-reference`."
         )
-    return found
+    return Reference(path, provenance, rows)
 
 
-def merge(shards: Sequence[Path], out: Path) -> int:
-    """Join shards into one artifact, and return its number of rows. A single shard may be `out` itself.
+def _refuse_other_pass(n: int, where: str, row: ReferenceRow) -> None:
+    if not row.n == len(row.answers) == n:
+        raise ReferencePassError(
+            f"{where}: has {len(row.answers)} answers and n {row.n}, but the provenance says {n} rollouts per prompt. "
+            "The row belongs to another pass: make the file again with `restrain reference`, or merge its own shards "
+            "with `restrain data merge-reference`."
+        )
 
-    Raises ReferencePassError if shards differ in provenance, DataError where prompts are missing or overlap.
+
+class NeededReference(BaseModel):
+    """How a run's reference must have been made. None: unknown to whoever asks, or of no importance.
+
+    `n` is the number of rollouts per prompt, and `max_new_tokens` their limit. `agent` is the identity of the agent
+    that draws trajectories, and here None means a single turn.
     """
-    provenance = shared_provenance(shards, ReferenceProvenance)
-    count = 0
 
-    def rows() -> Iterator[ReferenceRow]:
-        nonlocal count
-        for count, row in enumerate(each_of_parts(shards, ReferenceRow), start=1):  # noqa: B007 - told at the end
-            yield row
-        if count != provenance.prompt_count:
-            raise DataError(
-                f"The {len(shards)} shards hold {count} of {provenance.prompt_count} prompts. Finish or add the "
-                "missing shards."
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    model_fingerprint: str | None = None
+    template: str | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_new_tokens: int | None = None
+    agent: str | None = None
+
+    def by(self, reference_n: int | None, reference_sampling: Literal["same", "any"]) -> Self:
+        """What is needed with a configuration's keys applied: its number of rollouts, and which sampling may differ."""
+        differ = dict.fromkeys(SAMPLING) if reference_sampling == "any" else {}
+        return self.model_copy(update={**differ, "n": reference_n or self.n})
+
+
+def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
+    """Raises ReferencePassError naming the first difference: model, template, agent, rollouts per prompt, sampling."""
+    _refuse_other_source(reference, needed)
+    _refuse_other_n(reference, needed.n)
+    _refuse_other_sampling(reference, needed)
+
+
+def _refuse_other_source(reference: Reference, needed: NeededReference) -> None:
+    """Raises ReferencePassError if another model, template or agent drew the rollouts."""
+    made = reference.provenance
+    for name, found, wanted, why in (
+        ("model", made.model_fingerprint, needed.model_fingerprint, f"it was made with {made.model!r}"),
+        ("template", made.template, needed.template, "prompts would read differently"),
+    ):
+        if wanted not in (None, found):
+            raise ReferencePassError(
+                f"{reference.path} was made for another {name}: it has {found!r}, this run has {wanted!r}; {why}. "
+                f"{_REMEDY}."
+            )
+    if made.agent != needed.agent:
+        raise ReferencePassError(
+            f"{reference.path} was drawn by {made.agent or 'a single turn'}, but this run draws by "
+            f"{needed.agent or 'a single turn'}, so that the votes are about other answers. {_REMEDY} and the run's "
+            "`agent:` (--agent)."
+        )
+
+
+def _refuse_other_n(reference: Reference, n: int | None) -> None:
+    made = reference.provenance.n
+    if n not in (None, made):
+        raise ReferencePassError(
+            f"{reference.path} has {made} rollouts per prompt, but the run needs {n} (reference_n; if that is not "
+            "set, as many as in training). Sample another file, keep the first rollouts of a larger one with "
+            f"`restrain data subset-reference`, or set reference_n: {made} to use this number."
+        )
+
+
+def _refuse_other_sampling(reference: Reference, needed: NeededReference) -> None:
+    for name in SAMPLING:
+        drawn, draws = getattr(reference.provenance, name), getattr(needed, name)
+        if draws not in (None, drawn):
+            raise ReferencePassError(
+                f"{reference.path} was sampled with {name} {drawn}, but this run draws with {draws}, so that the "
+                f"votes are about other rollouts. {_REMEDY} and the run's sampling, or set reference_sampling: any to "
+                "accept the file."
             )
 
-    _write(out, rows(), provenance)
-    return count
 
-
-def subset(reference: Reference, out: Path, n: int) -> int:
-    """Write the votes of the first `n` rollouts of each prompt, and return the number of rows.
-
-    Raises ReferencePassError if `n` is more than were sampled, and where `out` is the artifact itself.
-    """
-    made = reference.provenance
-    if n > made.n:
+def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
+    """Raises ReferencePassError if the pass read another kind of answer, or the same kind with other settings."""
+    made = reference.provenance.kind
+    if made.identity != kind.identity:
         raise ReferencePassError(
-            f"{reference.path} has {made.n} rollouts per prompt, but {n} are asked for. Sample more with `restrain "
-            "reference --n`, into another file."
+            f"{reference.path} holds answers of the kind {made.identity!r}, but this run reads {kind.identity!r}, so "
+            f"that the votes are about other answers. {_REMEDY} and the same `answers:` block."
         )
-    if out.resolve() == reference.path.resolve():
-        raise ReferencePassError(f"--out {out}: is the file that is read. Name another file.")
-    _write(out, (row.first(n, reference.kind) for row in reference.each_row()), made.model_copy(update={"n": n}))
-    return made.prompt_count
 
 
-def _write(out: Path, rows: Iterable[ReferenceRow], provenance: ReferenceProvenance) -> None:
-    """Write rows and provenance so that no file ever has the provenance of another.
+def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:
+    """Raises ReferencePassError for a prompt without a row, or with a row that differs in what votes read of it.
 
-    A kill leaves the old file with its provenance, or a file without provenance, which readers refuse.
+    Rows of prompts that are not trained on are allowed.
     """
+    for prompt in prompts:
+        reference.row(prompt.text, prompt.where, prompt.row)
 
-    def rows_and_no_old_provenance() -> Iterator[ReferenceRow]:
-        yield from rows
-        old = provenance_path(out)
-        if old.exists() and old.read_text(encoding="utf-8") != provenance.text:
-            old.unlink()
 
-    write_rows(lines_file(out), rows_and_no_old_provenance())
-    provenance.write(out)
+def selected(selection: Selection, reference: Reference, prompts: Sequence[str]) -> list[int]:
+    """The positions, ascending, of the prompts (as the policy sees them) that the selection keeps.
+
+    Raises ReferencePassError for a prompt without a row, and where none is kept.
+    """
+    shares = [reference.row(prompt).majority_share for prompt in prompts]
+    kept = selection(shares)
+    if not kept:
+        raise ReferencePassError(
+            f"{selection} keeps none of the {len(prompts)} prompts: the highest majority share is {max(shares):.3f}. "
+            "Lower easy_cutoff."
+        )
+    return kept

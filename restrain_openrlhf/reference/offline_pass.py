@@ -1,6 +1,6 @@
-"""The offline pass of the frozen model, with its options, which the command, a run and the manifests share."""
+"""The offline pass of the frozen model: its options, one shard of it, the joined shards, and smaller passes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -9,23 +9,23 @@ from typing import Any, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.config.command_line import ANSWERS, AgentOption, KindOption
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
-from restrain_openrlhf.config.host_flags import Flags, flags_of
+from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.data.identity import model_fingerprint
-from restrain_openrlhf.data.prompt_reader import PromptReader
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.data.identity import model_fingerprint, provenance_path
+from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import run_command
-from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
+from restrain_openrlhf.reference.artifact import Reference, ReferenceProvenance, ReferenceRow
 from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, refuse_long_prompts
 from restrain_openrlhf.reference.prompts import (
     Prompt,
     PromptSource,
-    each_prompt,
+    load_prompts,
     prompt_set_hash,
     prompt_source,
     template_identity,
@@ -33,10 +33,12 @@ from restrain_openrlhf.reference.prompts import (
 from restrain_openrlhf.reference.sampling_pass import (
     WHOLE,
     Engine,
+    RowsByKey,
     SamplingPass,
     Shard,
     lines_file,
     prompts_per_chunk,
+    shared_provenance,
 )
 
 # OpenRLHF's flags always have a value for these options. A command only names it if it is not the default.
@@ -141,15 +143,16 @@ class OfflinePass:
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
         reader = source.reader()
-        prompts, hashes = _own_prompts(source, tokenizer, shard, kind, reader)
+        everything = load_prompts(source, tokenizer, kind, reader)
+        prompts = shard.of(everything)
         kind.check(prompt.row for prompt in prompts)
         refuse_long_prompts(prompts, tokenizer, options)
         provenance = ReferenceProvenance(
             model=options.model,
             model_fingerprint=fingerprint,
             template=template_identity(source, tokenizer),
-            prompt_set_hash=prompt_set_hash(hashes),
-            prompt_count=len(hashes),
+            prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, everything)),
+            prompt_count=len(everything),
             answers=kind.model_dump(mode="json"),
             extractor_version=kind.whole_version,
             restrain_version=version("restrain-openrlhf"),
@@ -177,33 +180,15 @@ class OfflinePass:
         return SamplingPass(self.prompts, self.provenance, self.path, ReferenceRow, make, chunk)
 
 
-def _own_prompts(
-    source: PromptSource, tokenizer: object, shard: Shard, kind: AnswerKind, reader: PromptReader
-) -> tuple[list[Prompt], list[str]]:
-    """The prompts of the shard, and the hashes of all prompts of the pass."""
-    own, hashes = [], []
-    for place, prompt in enumerate(each_prompt(source, tokenizer, kind, reader)):
-        hashes.append(ReferenceRow.key_of(prompt))
-        if place % shard.count == shard.index:
-            own.append(prompt)
-    return own, hashes
-
-
-def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given: str | float | None) -> None:
-    """Sample `n` rollouts of every prompt on all visible GPUs.
-
-    Options that are not `given` come from the configuration.
+def sample_reference(config: RunConfig, out: Path, **given: str | float | None) -> None:
+    """Sample the pass that a run needs into `out`, on all visible GPUs; `given` options replace the run's.
 
     A process of `restrain reference` does this. Existing rollouts are kept, and for a complete file no process is
-    started. Raises RunError with the log's last lines where the process fails, ConfigError where the configuration
-    names no model or no limit of new tokens.
+    started. Raises what `offline_pass` raises, and RunError with the log's last lines where the process fails.
     """
-    check_version()
-    options = _options(config, flags_of(config), out=out, n=n or config.reference_n, **given)
-    if out.exists() and OfflinePass.prepare(options, options.source(), WHOLE).sampling().is_complete():
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    run_command(["reference", *options.words()], out.parent / "sampling.log")
+    job = offline_pass(config, WHOLE, out=out, **given)
+    if not job.sampling().is_complete():
+        run_command(["reference", *job.options.words()], out.parent / "sampling.log")
 
 
 def offline_pass(config: RunConfig, shard: Shard = WHOLE, **given: Any) -> OfflinePass:
@@ -217,16 +202,13 @@ def offline_pass(config: RunConfig, shard: Shard = WHOLE, **given: Any) -> Offli
         raise ConfigError("The configuration names no file for the reference. Set `reference:`.")
     check_version()
     flags = flags_of(config) | {OfflineOptions.flag(name): value for name, value in given.items()}
-    return OfflinePass.prepare(_options(config, flags, **given), prompt_source(flags), shard)
-
-
-def _options(config: RunConfig, flags: Flags, **given: Any) -> OfflineOptions:
     for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
         if not flags[name]:
             raise ConfigError(
                 f"openrlhf: {name} is not set, but the offline pass must sample exactly as training will. Set it."
             )
-    return OfflineOptions.from_flags(flags, **{"n": config.reference_n, **own_options(config), **given})
+    options = OfflineOptions.from_flags(flags, **{"n": config.reference_n, **own_options(config), **given})
+    return OfflinePass.prepare(options, prompt_source(flags), shard)
 
 
 def own_options(config: RunConfig) -> dict[str, Any]:
@@ -236,3 +218,51 @@ def own_options(config: RunConfig) -> dict[str, Any]:
         "agent": config.agent,
         **config.engine.options(),
     }
+
+
+def merge(shards: Sequence[Path], out: Path) -> int:
+    """Join shards into one artifact, and return its number of rows. A single shard may be `out` itself.
+
+    Raises ReferencePassError if shards differ in provenance, DataError where prompts are missing or overlap.
+    """
+    provenance, rows = shared_provenance(shards, ReferenceProvenance), RowsByKey(shards, ReferenceRow)
+    if len(rows) != provenance.prompt_count:
+        raise DataError(
+            f"The {len(shards)} shards hold {len(rows)} of {provenance.prompt_count} prompts. Finish or add the "
+            "missing shards."
+        )
+    _write(out, rows, provenance)
+    return len(rows)
+
+
+def subset(reference: Reference, out: Path, n: int) -> int:
+    """Write the votes of the first `n` rollouts of each prompt, and return the number of rows.
+
+    Raises ReferencePassError if `n` is more than were sampled, and where `out` is the artifact itself.
+    """
+    made = reference.provenance
+    if n > made.n:
+        raise ReferencePassError(
+            f"{reference.path} has {made.n} rollouts per prompt, but {n} are asked for. Sample more with `restrain "
+            "reference --n`, into another file."
+        )
+    if out.resolve() == reference.path.resolve():
+        raise ReferencePassError(f"--out {out}: is the file that is read. Name another file.")
+    _write(out, (row.first(n, reference.kind) for row in reference.rows), made.model_copy(update={"n": n}))
+    return made.prompt_count
+
+
+def _write(out: Path, rows: Iterable[ReferenceRow], provenance: ReferenceProvenance) -> None:
+    """Write rows and provenance so that no file ever has the provenance of another.
+
+    A kill leaves the old file with its provenance, or a file without provenance, which readers refuse.
+    """
+
+    def rows_and_no_old_provenance() -> Iterator[ReferenceRow]:
+        yield from rows
+        old = provenance_path(out)
+        if old.exists() and old.read_text(encoding="utf-8") != provenance.text:
+            old.unlink()
+
+    write_rows(lines_file(out), rows_and_no_old_provenance())
+    provenance.write(out)

@@ -3,14 +3,14 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, text_of
 from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of
 from restrain_openrlhf.data.tables import is_table
@@ -21,6 +21,8 @@ CHAT = "chat template"
 # The tag that the host replaces by a picture in a chat.
 PICTURE = "<image>"
 
+# The length of the beginning of a problem by which it is looked up, in characters.
+BEGINNING = 24
 # One object for all prompts, because most kinds of answers only read the problem.
 NO_COLUMNS: Row = {}
 
@@ -59,15 +61,8 @@ def prompt_source(flags: Flags) -> PromptSource:
             f"data.prompt_dataset names several data sets ({dataset}), but votes and prompt weights need one set "
             "without duplicates. Join them into one file."
         )
-    return PromptSource(
-        dataset=dataset,
-        input_key=flags["data.input_key"],
-        input_template=flags["data.input_template"],
-        apply_chat_template=flags["data.apply_chat_template"],
-        split=flags["data.prompt_split"],
-        max_samples=flags["data.max_samples"],
-        image_key=flags["data.image_key"],
-    )
+    names = ("input_key", "input_template", "apply_chat_template", "max_samples", "image_key")
+    return PromptSource(dataset, split=flags["data.prompt_split"], **{name: flags[f"data.{name}"] for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,30 +88,20 @@ def load_prompts(
     source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS, reader: PromptReader | None = None
 ) -> list[Prompt]:
     """All prompts in the file's order. A `tokenizer` is only needed with a chat template, and a `reader` for what was
-    read as what.
+    read as what. Rows beyond the source's `max_samples` are checked but not returned.
 
     Raises DataError naming file and line for a damaged row, a missing, empty or repeated prompt, and an empty set.
     """
-    return list(each_prompt(source, tokenizer, kind, reader))
-
-
-def each_prompt(
-    source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS, reader: PromptReader | None = None
-) -> Iterator[Prompt]:
-    """The prompts of `load_prompts`, one at a time.
-
-    Rows beyond the source's `max_samples` are checked but not returned.
-    """
-    render, count = renderer(source, tokenizer), 0
-    reader, seen = reader or source.reader(), dict[bytes, str]()
+    render, reader = renderer(source, tokenizer), reader or source.reader()
+    prompts, seen = list[Prompt](), dict[str, str]()
     for where, row in all_rows(source):
         prompt = _prompt(source, where, row, reader, render, kind)
-        if count < source.max_samples:
+        if len(prompts) < source.max_samples:
             _refuse_duplicate(source, prompt, seen)
-            yield prompt
-        count += 1
-    if not min(count, source.max_samples):
+            prompts.append(prompt)
+    if not prompts:
         raise DataError(f"{source.dataset}: has no prompts. Give a file with at least one row.")
+    return prompts
 
 
 def renderer(source: PromptSource, tokenizer: Any) -> Callable[[TextOrChat], str]:
@@ -239,14 +224,75 @@ def _refuse_pictures(source: PromptSource, where: str, row: Mapping[str, Any], p
         )
 
 
-def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[bytes, str]) -> None:
-    """Raises DataError if an earlier prompt is the same.
-
-    `seen` has the places of earlier prompts by the first half of their SHA-256.
-    """
-    first = seen.setdefault(bytes.fromhex(text_hash(prompt.text)[:32]), prompt.where)
+def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[str, str]) -> None:
+    """Raises DataError if an earlier prompt is the same; `seen` has the places of earlier ones by their text."""
+    first = seen.setdefault(prompt.text, prompt.where)
     if first is not prompt.where:
         raise DataError(
             f"{source.dataset}: {first} and {prompt.where} hold the same prompt "
             f"({prompt.problem[:60]!r}). Remove one: a prompt's weight u_x must not count twice."
         )
+
+
+@dataclass(frozen=True)
+class PromptRows:
+    """Rows by the text of their problem, for processes that only see a prompt's text.
+
+    `file` is the file that they come from, None if there are no rows.
+    """
+
+    file: Path | None = None
+    rows: Mapping[str, Row] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, file: Path | None, kind: AnswerKind, graded: bool = False) -> Self:
+        """The rows of a file, with the columns that the kind of answer reads, and those of gold if `graded`.
+
+        Without a file there are no rows. A chat is found by its last message. Raises DataError for a file that cannot
+        be read, a row without a problem, and two different rows of one problem.
+        """
+        rows: dict[str, Row] = {}
+        own = kind.graded_row if graded else kind.row
+        reader = PromptReader("`restrain data prepare own --prompt-column`")
+        for where, columns in all_rows(PromptSource(str(file))) if file is not None else ():
+            asked = reader.read(f"{file}, {where}", columns)
+            problem = asked if isinstance(asked, str) else str(asked[-1]["content"])
+            if rows.setdefault(problem.strip(), row := own(problem, columns)) != row:
+                raise DataError(
+                    f"{file}, {where}: the problem {problem[:60]!r} appears twice. Remove one of the two rows."
+                )
+        return cls(file, rows)
+
+    def find(self, prompt: str) -> Row | None:
+        """The row of the longest problem that the prompt contains; None if there are no rows at all.
+
+        This works for every template, because the prompt contains the problem's text. Raises DataError if the prompt
+        contains no problem of the file.
+        """
+        if not self.rows:
+            return None
+        found = max(self._problems_in(prompt), key=len, default=None)
+        if found is None:
+            raise DataError(
+                f"{self.file}: the prompt {prompt[:80]!r} contains none of its {len(self.rows)} problems. Name the "
+                "file of these prompts under answer_rows."
+            )
+        return self.rows[found]
+
+    def _problems_in(self, prompt: str) -> list[str]:
+        return [
+            problem
+            for length, beginnings in self._by_beginning.items()
+            for start in range(len(prompt) - length + 1)
+            for problem in beginnings.get(prompt[start : start + length], ())
+            if prompt.startswith(problem, start)
+        ]
+
+    @cached_property
+    def _by_beginning(self) -> dict[int, dict[str, list[str]]]:
+        """Problems by the length of their lookup text (at most BEGINNING), and then by that text."""
+        found: dict[int, dict[str, list[str]]] = {}
+        for problem in self.rows:
+            beginning = problem[:BEGINNING]
+            found.setdefault(len(beginning), {}).setdefault(beginning, []).append(problem)
+        return found

@@ -1,14 +1,14 @@
-"""Samples prompts into a file with a row for each; in shards if asked, and from where a killed pass stopped."""
+"""Samples prompts into a file with a row for each: in shards, on all GPUs, and from where a killed pass stopped."""
 
 import fcntl
 import json
 import os
 import re
-import weakref
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePath
 from typing import IO, Generic, Protocol, TypeVar
@@ -16,12 +16,16 @@ from typing import IO, Generic, Protocol, TypeVar
 from pydantic import BaseModel
 
 from restrain_openrlhf.data.identity import Provenance
-from restrain_openrlhf.data.jsonl import drop_cut_line, dump, each_line, each_row, is_parquet, parse
+from restrain_openrlhf.data.jsonl import FollowedFile, drop_cut_line, dump, each_line, each_row, is_parquet, parse
 from restrain_openrlhf.data.outputs import appended, output_file
 from restrain_openrlhf.errors import ConfigError, DataError, RunError
+from restrain_openrlhf.machine.devices import visible_gpus
+from restrain_openrlhf.machine.processes import Command, run_together
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
 
+# Is called with the number of rows that were written since the last call.
+OnRows = Callable[[int], None]
 PROMPTS_PER_CHUNK = 64
 # A chunk has many times the rollouts that a GPU's engine works on at a time (vLLM: 256 to 1,024), because the engine
 # runs empty at the end of a chunk; but not so many that losing them to a kill would matter.
@@ -117,7 +121,7 @@ class SamplingPass:
     make: Callable[[Prompt, Sequence[Rollout]], SampledRow]
     chunk: int = PROMPTS_PER_CHUNK
 
-    def run(self, engine: Callable[[], Engine], on_progress: Callable[[int], None] = lambda _count: None) -> None:
+    def run(self, engine: Callable[[], Engine], on_progress: OnRows = lambda _count: None) -> None:
         """Write a row for each prompt that the file lacks. `engine` is only called if there is such a prompt.
 
         `on_progress` gets the number of prompts that were done already, then that of each chunk. Raises the
@@ -173,6 +177,77 @@ class SamplingPass:
                 yield missing
 
 
+@dataclass(frozen=True)
+class ShardedPass:
+    """A pass by processes of `restrain WORDS --shard I/N`; each of them writes its part of every file in `files`.
+
+    `size` is the number of GPUs of an engine; by default, `words` are this process's own command line.
+    """
+
+    files: Sequence[Path]
+    size: int = 1
+    words: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
+
+    def shards(self) -> list[Shard]:
+        """The shards of an earlier start if there are any, else one for each engine that fits on the GPUs.
+
+        A pass that was begun without shards continues without them. Raises RunError if there are parts of two passes
+        with different numbers of shards.
+        """
+        if any(path.exists() and path.stat().st_size for path in self.files):
+            return [WHOLE]
+        counts = {count for path in self.files for count in Shard.counts(path)}
+        if len(counts) > 1:
+            raise RunError(
+                f"{self.files[0].parent}: has parts of two passes, of {' and of '.join(map(str, sorted(counts)))} "
+                "shards. Finish one pass with --shard, or remove the other's files."
+            )
+        count = next(iter(counts), len(engine_gpus(visible_gpus(), self.size))) or 1
+        return [Shard(index, count) for index in range(count)]
+
+    def draw(self, part: Shard, here: Callable[[OnRows], None], on_progress: OnRows) -> list[Shard]:
+        """Sample `part`: a single shard by calling `here`, several in processes.
+
+        Returns the shards that were sampled.
+        """
+        shards = self.shards() if part.count == 1 else [part]
+        if len(shards) > 1:
+            self.run(shards, on_progress)
+        else:
+            here(on_progress)
+        return shards
+
+    def run(self, shards: Sequence[Shard], on_progress: OnRows = lambda _rows: None) -> None:
+        """Run all shards in processes; each engine takes the next one when it is free.
+
+        Raises RunError with the log's last lines if one fails; all rows are kept, and the next start continues from
+        them.
+        """
+        for path in self.files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        written = [FollowedFile(shard.path(path)) for shard in shards for path in self.files]
+        engines = engine_gpus(visible_gpus(), self.size)
+        slots = [{"CUDA_VISIBLE_DEVICES": ",".join(gpus)} for gpus in engines] or [{}]
+        # The log of a shard's process is beside the shard's first file.
+        logs = [each.path(self.files[0]).with_suffix(".log") for each in shards]
+        words = [[*self.words, "--shard", f"{each.index}/{each.count}"] for each in shards]
+        commands = list(map(Command, words, logs))
+        try:
+            run_together(commands, slots, lambda: on_progress(new_rows(written)))
+        finally:
+            on_progress(new_rows(written))
+
+
+def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
+    """The GPUs of each engine, `size` per engine. GPUs that are left over stay idle."""
+    return [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
+
+
+def new_rows(files: Sequence[FollowedFile]) -> int:
+    """How many rows were written to the files since the last call."""
+    return sum(1 for file in files for _ in file.new_lines())
+
+
 def lines_file(path: Path) -> Path:
     """A file to which lines can be appended; see `output_file`.
 
@@ -207,63 +282,60 @@ def shared_provenance(parts: Sequence[Path], provenance: type[Made]) -> Made:
     return made
 
 
-def each_of_parts(parts: Sequence[Path], row: type[Row]) -> Iterator[Row]:
-    """The rows of all parts, one at a time. Raises DataError if a prompt is in two parts."""
-    keys: set[str] = set()
-    for part in parts:
-        for each in each_row(part, row):
-            if each.key in keys:
-                raise _twice(part, each.key)
-            keys.add(each.key)
-            yield each
-
-
-class OpenFile:
-    """A file that can be read at several places at once.
-
-    It stays the file that was opened if another takes its name.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Open the file. Raises OSError if that fails."""
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._descriptor)
-
-    def line(self, offset: int) -> bytes:
-        """The line that begins at this byte."""
-        read = b""
-        # Double what has been read, so that a line of many MB takes few reads.
-        while part := os.pread(self._descriptor, max(LINE_BYTES, len(read)), offset + len(read)):
-            read += part
-            if b"\n" in part:
-                break
-        return read.splitlines()[0] if read else b""
-
-
 class RowsByKey(Generic[Row]):
-    """The rows of all parts by their keys.
+    """The rows of all parts by their keys, in the order of the parts.
 
-    Only the places of rows are in memory; a row is read when it is asked for.
+    Only the places of rows are in memory; a row is read when it is asked for. The files stay open, so that others that
+    take their names are not read.
     """
 
-    def __init__(self, parts: Sequence[Path], row: type[Row]) -> None:
-        """Read and check all rows. Raises DataError if a row is damaged, or a prompt is in two parts."""
-        self._row, self._files = row, [OpenFile(part) for part in parts]
+    def __init__(
+        self, parts: Sequence[Path], row: type[Row], check: Callable[[str, Row], None] = lambda _where, _row: None
+    ) -> None:
+        """Read and check all rows; `check` gets each with its place.
+
+        Raises DataError if a row is damaged, or a prompt has two rows.
+        """
+        self._row, self._parts = row, parts
         self._places: dict[str, int] = {}
         for number, part in enumerate(parts):
             for line in each_line(part):
-                key = parse(part, line, row).key
-                if key in self._places:
-                    raise _twice(part, key)
-                self._places[key] = line.offset * len(parts) + number
+                read, where = parse(part, line, row), f"{part}, line {line.number}"
+                check(where, read)
+                if read.key in self._places:
+                    raise DataError(
+                        f"{where}: the row {read.key!r} is there already, in this part or another. Remove one of the "
+                        "two rows, or leave out one of the parts."
+                    )
+                self._places[read.key] = line.offset * len(parts) + number
+        self._files = [path.open("rb") for path in parts]
+
+    def __len__(self) -> int:
+        return len(self._places)
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
+    def __iter__(self) -> Iterator[Row]:
+        return (self[key] for key in self._places)
+
     def __getitem__(self, key: str) -> Row:
-        offset, number = divmod(self._places[key], len(self._files))
-        return self._row.model_validate(json.loads(self._files[number].line(offset)))
+        """The row of this key. Raises DataError if its file was changed since."""
+        offset, number = divmod(self._places[key], len(self._parts))
+        with suppress(ValueError):
+            row = self._row.model_validate(json.loads(_line(self._files[number].fileno(), offset)))
+            if row.key == key:
+                return row
+        raise DataError(
+            f"{self._parts[number]}: the row at byte {offset} has disappeared: the file was changed while it was in "
+            "use. Restore the file, and start again."
+        )
 
 
-def _twice(part: Path, key: str) -> DataError:
-    return DataError(f"{part}: the row {key!r} is in another part too. Leave out one of the two parts.")
+def _line(descriptor: int, offset: int) -> bytes:
+    """The line that begins at this byte. Safe to use from several threads."""
+    read = b""
+    # Double what has been read, so that a line of many MB takes few reads.
+    while b"\n" not in read and (part := os.pread(descriptor, max(LINE_BYTES, len(read)), offset + len(read))):
+        read += part
+    return read.splitlines()[0] if read else b""

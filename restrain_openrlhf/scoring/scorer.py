@@ -8,8 +8,8 @@ from restrain_openrlhf.answers.kind import number_classes
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.method import GroupScore, Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.reference import Reference, ReferenceRow
-from restrain_openrlhf.reference.checks import refuse_other_kind
-from restrain_openrlhf.reference.prompt_rows import PromptRows
+from restrain_openrlhf.reference.artifact import refuse_other_kind
+from restrain_openrlhf.reference.prompts import PromptRows
 from restrain_openrlhf.scoring.wire import GroupRequest
 
 # The class of all right answers, until the classes are numbered again.

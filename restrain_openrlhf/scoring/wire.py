@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, JsonValue, StrictBool, StrictFloat, Stric
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.method import AdvantagePair, GroupScore
 from restrain_openrlhf.method.types import count_votes
-from restrain_openrlhf.reference.checks import NeededReference
+from restrain_openrlhf.reference.artifact import NeededReference
 
 # Keys of extra_logs, which become columns of Experience.info under the same names.
 POSITIVE = "restrain/advantage_pos"

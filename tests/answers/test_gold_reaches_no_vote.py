@@ -26,6 +26,8 @@ from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 from restrain_openrlhf.scoring.library import score
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
+from test_time.adaptation import Adaptation, make_plan
+from test_time.outcome import Prediction, compare, graded_rows
 from test_time.problems import Source, keep_problems, load_problems
 from tests.command_line import restrain
 
@@ -233,6 +235,27 @@ def test_no_class_and_no_key_of_a_shipped_kind_depends_on_gold(name, gold):
     shipped, row = SHIPPED[name], {"id": "1", "problem": QUESTION, **gold}
     assert shipped.classes([shipped.extract(text, row) for text in CITIES], row) == CLASSES
     assert [shipped.key(text, row) for text in CITIES] == [shipped.key(text, {}) for text in CITIES]
+
+
+OWN_ROW = {"id": "s1", "problem": QUESTION, "answer": "York", "aliases": SPELLINGS}
+
+
+def test_an_own_set_is_trained_on_without_gold_and_graded_with_it(write_jsonl, tmp_path):
+    path = write_jsonl("own.jsonl", [OWN_ROW])
+    job = Adaptation("m", Source(str(path)), tmp_path / "out", answers=TEXT, gold=path)
+    plan = make_plan(job, load_problems(job.problems, job.kind))
+    keep_problems(tmp_path / "prompts.jsonl", plan.problems)
+    assert "York" not in (tmp_path / "prompts.jsonl").read_text()
+    (prompt,) = load_prompts(PromptSource(str(tmp_path / "prompts.jsonl"), "problem"), kind=plan.config.answers)
+    vote = ReferenceRow.of(plan.config.answers, prompt, [Rollout(text, 3, False) for text in CITIES])
+    assert list(vote.classes) == CLASSES
+    assert "York UA" not in json.dumps(vote.row)
+    voted = Prediction(
+        id=str(prompt.id), answer="York UA", vote_share=1, runner_up=None, runner_up_share=0, before="London",
+        before_share=1, changed=True,
+    )  # fmt: skip
+    found = compare([voted], {voted.id: "York"}, 0.0, plan.config.answers, graded_rows(job, plan))
+    assert (found.right_before, found.right) == (0, 1)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

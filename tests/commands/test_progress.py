@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from restrain_openrlhf.hook.launch.progress import step_progress
-from restrain_openrlhf.records.metrics import StepRow, WatchedSignal
+from restrain_openrlhf.records.metrics import StepRow
 from tests.command_line import restrain
 
 VOTES = {
@@ -33,12 +33,12 @@ def test_nothing_is_cut_off_on_a_narrow_terminal():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=80, color_system=None)
     with step_progress("restrain", console) as (_, on_step):
-        on_step(StepRow(104, {"timing/step_total": 131.0}, VOTES, NEAR_AND_FAR), 2220)
+        on_step(StepRow(104, {"timing/step_total": 131.0}, VOTES), 2220)
     text = screen.getvalue()
     words = " ".join(text.split())
     assert "…" not in text
     assert re.search(r"restrain: training .*104/2220 0:00:0\d 131 s a step 3 days, 4:59:56 left majority 0.50", words)
-    assert "top answer 0.20 KL 0.13, limit 0.15 entropy 0.2, limit 0.25" in words
+    assert "missing 0.00 top answer 0.20" in words
 
 
 def test_elsewhere_every_event_is_a_line():
@@ -58,11 +58,15 @@ def test_the_time_left_is_that_of_the_steps_that_are_left(terminal):
     assert "100 s a step  1:38:20 left" in screen.getvalue()
 
 
-NEAR_AND_FAR = (
-    WatchedSignal("KL", 0.13, 0.0, 0.15),
-    WatchedSignal("entropy", 0.2, 1.0, 0.25),
-    WatchedSignal("top answer", 0.2, 0.1, 0.5),
-)
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_first_step_with_many_missing_answers_is_warned_of_and_no_other(terminal):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=300, color_system=None)
+    with step_progress("run", console) as (_, on_step):
+        for step, share in enumerate([0.2, 0.21, 0.9], start=1):
+            on_step(StepRow(step, {}, {**VOTES, "missing_share_of_voters": share}), 3)
+    assert screen.getvalue().count("have no answer and do not vote") == 1
+    assert "warning: 21% of the rollouts of step 2" in screen.getvalue()
 
 
 @pytest.mark.host

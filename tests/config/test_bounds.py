@@ -11,7 +11,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.host_releases import NEWEST
 from restrain_openrlhf.method import build, parse_settings
-from test_time.stopping import parse_stop_rules
+from test_time.training import parse_stop_rules
 from tests.command_line import refused
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"

@@ -32,7 +32,6 @@ openrlhf:
   data.label_key: answer
 """
 PROBLEMS = ("1 + 1?", "2 + 2?")
-ADAPTED = [f"runs/{name}/evaluation/adapted-model-greedy" for name in ("aime24", "amc83", "math500")]
 AGENT = ROOT / "examples" / "calculator_agent.py"
 
 
@@ -47,7 +46,7 @@ def fill(folder: Path) -> None:
     finished_runs(folder)
     for name, kappa in (("mine", 2), ("other", 3)):
         (folder / f"{name}.yaml").write_text(THEIRS.format(kappa, name))
-    for place in ("eval/base", "eval/mine", "eval/tuned", *ADAPTED):
+    for place in ("eval/base", "eval/mine", "eval/tuned"):
         write_evaluation(folder / place, result("math500", "MATH-500", 0.5, model=place.split("/")[1]))
 
 

@@ -29,7 +29,7 @@ from restrain_openrlhf.evaluation import job  # noqa: E402
 from restrain_openrlhf.hook.launch import train  # noqa: E402
 from restrain_openrlhf.machine import processes  # noqa: E402
 from restrain_openrlhf.records.folder import Completion, RunFolder  # noqa: E402
-from restrain_openrlhf.reference import all_gpus, offline_pass  # noqa: E402
+from restrain_openrlhf.reference import offline_pass, sampling_pass  # noqa: E402
 from restrain_openrlhf.reference.offline_engine import Rollout, Sampling  # noqa: E402
 from restrain_openrlhf.reference.prompts import Prompt  # noqa: E402
 from restrain_openrlhf.scoring.service import server as service  # noqa: E402
@@ -109,7 +109,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The reader's, without what is heavy."""
     for module, name in (
         (processes, "run_together"),
-        (all_gpus, "run_together"),
+        (sampling_pass, "run_together"),
         (study, "run_together"),
         (job, "RolloutEngine"),
         (service, "serve"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
+from restrain_openrlhf.data.demo_tasks.addition import heldout_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.conftest import ROOT
@@ -48,19 +48,17 @@ def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
     problems, out = heldout_problems(48), tmp_path / "out"
     write_prompts(tmp_path / "test.jsonl", problems)
     write_gold(tmp_path / "gold.jsonl", problems[::-1])
-    write_gold(tmp_path / "other.jsonl", heldout_problems(48, seed=9))
     paths = ("--prompts", tmp_path / "test.jsonl", "--out", out, "--config", CONFIG)
-    done = run(words_of(*paths, "--gold", tmp_path / "gold.jsonl", "--heldout", tmp_path / "other.jsonl"))
+    done = run(words_of(*paths, "--gold", tmp_path / "gold.jsonl"))
     assert done.returncode == 0, done.stderr[-3000:]
 
     predicted = rows(out / "predictions.jsonl")
     assert [row["id"] for row in predicted] == [problem.id for problem in problems]
     assert all(row["answer"] is not None and 0 < row["vote_share"] <= 1 for row in predicted)
     found = result(out)
-    scores = {(score["benchmark"], score["policy"]): score for score in found["scores"]}
-    base, adapted = scores["test", "base model"], scores["test", "adapted model"]
+    base, adapted = found["scores"]
     assert adapted["pass_at_1"] > base["pass_at_1"], "adaptation must raise pass@1"
-    assert base["n"] == 64
+    assert (base["policy"], base["n"], adapted["n"]) == ("base model", 64, 64)
     gold = {problem.id: problem.answer for problem in problems}
     right, before = (sum(int(row[key]) == int(gold[row["id"]]) for row in predicted) for key in ("answer", "before"))
     assert (
@@ -70,7 +68,6 @@ def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
     assert (found["comparison"]["right"], found["comparison"]["right_before"]) == (right, before)
     provenance = json.loads((out / "after.jsonl.provenance.json").read_text())
     assert (provenance["temperature"], provenance["top_p"]) == (found["vote_temperature"], found["vote_top_p"])
-    assert ("other", "adapted model") in scores, "the held-out set shows damage"
     assert found["comparison"]["problems"] == 48
     assert found["steps"] == 24
     assert (Path(found["chosen_model"]) / "model.safetensors").exists()
@@ -117,44 +114,10 @@ def test_killed_resumed_and_with_shuffled_gold_it_is_the_same_run(tmp_path):
 
 
 @pytest.mark.long
-def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
-    write_prompts(tmp_path / "one.jsonl", training_problems(1))
-    out = tmp_path / "out"
-    paths = ("--prompts", tmp_path / "one.jsonl", "--out", out, "--config", CONFIG)
-    rules = ("--stop", "kl=1e-12", "--stop", "patience=1", "--steps", 60, "--votes", 8)
-    words = words_of(*paths, *rules, *sets({"ckpt.save_steps": 1}))
-    done = run(words)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = result(out)
-    assert found["ended_early"]
-    assert found["alarm"].startswith("the KL to the base model passed its limit from step ")
-    # A few more steps are taken while the host ends.
-    assert 0 < found["chosen_step"] < found["steps"] < 60
-    assert found["chosen_model"].endswith(f"global_step{found['chosen_step']}_hf")
-    (row,) = rows(out / "predictions.jsonl")
-    assert row["answer"] is not None
-    assert "A stop rule ended training early" in done.stderr
-    again = run(words)
-    assert again.returncode == 0
-    assert result(out) == found, "an ended adaptation stays as it is"
-
-
-COUNTS = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("aime24", marks=pytest.mark.long),
-        pytest.param("amc23", marks=pytest.mark.long),
-        pytest.param("amc83", marks=pytest.mark.manual),
-        pytest.param("math500", marks=pytest.mark.manual),
-    ],
-)
-def test_two_steps_on_a_set_of_real_problems(tmp_path, shared, name):
-    paths = ("--prompts", shared / "benchmarks" / f"{name}.jsonl", "--out", tmp_path, "--config", CONFIG)
+def test_two_steps_on_a_set_of_real_problems(tmp_path, shared):
+    paths = ("--prompts", shared / "benchmarks" / "aime24.jsonl", "--out", tmp_path, "--config", CONFIG)
     options = ("--method", "ttrl", "--boxed", "--steps", 2, "--votes", 2)
     done = run(words_of(*paths, *options, *sets(REAL)))
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(rows(tmp_path / "predictions.jsonl")) == COUNTS[name]
+    assert len(rows(tmp_path / "predictions.jsonl")) == 30
     assert [row["step"] for row in rows(tmp_path / "train" / "metrics.jsonl")] == [1, 2]

@@ -119,13 +119,3 @@ def test_groups_scored_by_two_replicas_of_which_one_is_killed_make_the_same_run_
         assert training.wait() == 0, job.log()[-3000:]
     assert sum(replica.metric("restrain_groups_total") for replica in replicas) > 0
     assert result(job) == result(pair.whole)
-
-
-@pytest.mark.long
-def test_a_service_that_refuses_stops_the_run_with_its_reason(job, services):  # noqa: F811
-    """Training on what nobody scored is never an option."""
-    service = services.start(method={"name": "restrain", "prompt_weight": "online", "kappa": 3}, gathers=False)
-    done = job.train(TWO_STEPS, f"service={service.url}")
-    assert done.returncode == 2
-    assert re.search(r"The scoring service at .* answers 409: .*kappa", done.stderr)
-    assert job.rows() == []

@@ -1,4 +1,4 @@
-"""`restrain eval` through the real vLLM: the demo's task and AMC23; killed and resumed; sharded as whole."""
+"""`restrain eval` through the real vLLM: the demo's task; killed and resumed; sharded as whole."""
 
 import json
 
@@ -79,14 +79,3 @@ def test_shards_give_the_whole(task, whole, tmp_path):
     assert done.returncode == 0, done.stderr
     assert responses(tmp_path, "add") == responses(whole, "add")
     assert result(tmp_path, "add")["scores"] == result(whole, "add")["scores"]
-
-
-@pytest.mark.long
-def test_amc23_and_greedy_decoding(shared, tmp_path):
-    evaluate(tmp_path / "paper", "amc23", "--benchmark-dir", shared / "benchmarks", "--n", "2")
-    assert result(tmp_path / "paper", "amc23")["provenance"]["problems"] == 40
-    parts = ("eval", "--model", ADDITION.model, "--benchmarks", "amc23", "--benchmark-dir", shared / "benchmarks")
-    words = (*parts, "--out", tmp_path / "greedy", *LENGTH[:4], "--protocol", "greedy")
-    done = run(restrain(*words))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert result(tmp_path / "greedy", "amc23")["provenance"]["temperature"] == 0.0

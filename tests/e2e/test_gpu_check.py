@@ -66,17 +66,13 @@ def test_everything_that_can_be_tried_here_passes(tmp_path):
         assert name in done.stdout
 
 
-def training_with(fault: str, folder) -> dict[str, dict]:
-    """The lines of the check where every process has run `fault` at its start."""
-    (folder / "sitecustomize.py").write_text(fault)
-    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-    done = run(restrain("gpu-check", "--allow-cpu", "--only", "training", "--out", folder / "out"), env=environment)
-    assert done.returncode == 1, done.stdout + done.stderr
-    return lines(folder / "out")
-
-
 def test_one_weight_that_is_not_sent_is_named(tmp_path):
-    found = training_with(LEAVES_ONE_OUT, tmp_path)
+    """Every process leaves it out from its start."""
+    (tmp_path / "sitecustomize.py").write_text(LEAVES_ONE_OUT)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = run(restrain("gpu-check", "--allow-cpu", "--only", "training", "--out", tmp_path / "out"), env=environment)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = lines(tmp_path / "out")
     bits = found["weights in vLLM, bits"]
     # Where oneDNN has bfloat16, vLLM's CPU build computes with a packed copy alone; elsewhere the weight is seen, too.
     is_packed = not detect().has_gpus and torch.ops.mkldnn._is_mkldnn_bf16_supported()

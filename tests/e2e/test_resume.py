@@ -9,7 +9,6 @@ from restrain_openrlhf.records.kept import read_kept
 from tests.e2e.conftest import Job, Pair, optimizer_steps
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
-TREES = ("method={name: ettrl, trees: 2, forks: 1, branches: 3, entropy_top_k: 8}",)
 
 
 def result(job: Job) -> tuple[list[dict], bytes]:
@@ -42,13 +41,3 @@ def test_a_run_that_has_ended_is_returned_at_once(pair: Pair):
     assert done.returncode == 0
     assert pair.resumed.log() == before
     assert json.loads((pair.resumed.run_dir / "completed.json").read_text()) == {"steps": 3, "stopped": None}
-
-
-@pytest.mark.manual
-def test_trees_are_drawn_again_too(job, tmp_path):
-    sets = ("seeded_rollouts=true", "steps=2", *TREES)
-    other = Job(tmp_path / "again", job.prompts)
-    for each in (job, other):
-        done = each.train(*sets)
-        assert done.returncode == 0, each.log()[-3000:]
-    assert result(job) == result(other)

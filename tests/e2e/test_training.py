@@ -83,6 +83,7 @@ def test_the_labels_of_a_run_against_gold_by_a_count_of_its_own(pair: Pair, tmp_
     assert (total["signals"], total["reward_accuracy"]) == (pushed, pytest.approx(agrees / pushed))
 
 
+@pytest.mark.long
 def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     """What a deployment that runs `python -m openrlhf.cli.train_ppo_ray FLAGS` changes; here for ETTRL's trees."""
     from restrain_openrlhf.config.host_flags import to_arguments

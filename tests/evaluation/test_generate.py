@@ -76,7 +76,7 @@ def test_a_missing_shard_is_an_error_that_says_so(toy):
 def test_shards_of_two_ways_to_cut_overlap_and_are_refused(toy):
     run(toy.sampling(Shard(0, 2)), Engine())
     run(toy.sampling(Shard(0, 3)), Engine())
-    with pytest.raises(DataError, match="is in another part too"):
+    with pytest.raises(DataError, match="is there already"):
         toy.folder.each_response()
 
 
@@ -87,20 +87,6 @@ def test_another_evaluation_is_not_mixed_in(toy):
     run(toy.sampling(Shard(0, 2), seed=7), Engine())
     with pytest.raises(RunError, match="not parts of the same pass"):
         toy.folder.each_response()
-
-
-def test_finished_is_what_was_drawn_and_graded_as_it_would_be_now(toy):
-    asked = provenance(toy.count)
-    assert not toy.folder.is_finished(asked)
-    run(toy.sampling(), Engine())
-    result = grade_folder(toy.folder)
-    assert toy.folder.is_finished(asked)
-    assert not toy.folder.is_finished(provenance(toy.count, temperature=1.0))
-    for other in ({"grader_version": "0"}, {"extractor_version": "0"}):
-        toy.folder.result.write_text(result.model_copy(update=other).model_dump_json())
-        assert not toy.folder.is_finished(asked)
-    toy.folder.result.write_text(result.model_dump_json()[:-9])
-    assert not toy.folder.is_finished(asked)
 
 
 def test_a_pass_is_complete_once_every_prompt_has_its_row(toy):

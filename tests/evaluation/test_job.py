@@ -33,5 +33,7 @@ def test_the_command_makes_the_same_request(asked, tmp_path, write_jsonl, more):
     files = {name: write_jsonl(f"{name}.jsonl", [{"id": "a", "problem": "1+1=", "answer": "2"}]) for name in "xy"}
     benchmarks = ",".join(f"{name}={path}" for name, path in files.items())
     request = Request(model="some/model", benchmarks=benchmarks, out=tmp_path / "out", **more)
-    assert restrain(*request.words()).returncode == 2
+    typed = request.model_dump(exclude_defaults=True).items()
+    words = [word for name, value in typed for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert restrain("eval", *words).returncode == 2
     assert asked == [(request, ["x", "y"])]

@@ -92,7 +92,9 @@ def votes(response: str):
 
 def adaptation_report(response: str, gold: str, tmp_path: Path) -> float:
     none, given = (SimpleNamespace(rows=[votes(text)]) for text in ("none", response))
-    return compare(predictions(none, given, ["p"], MATHEMATICS), {"p": gold}, 0.0).right
+    found = compare(predictions(none, given, ["p"], MATHEMATICS), {"p": gold}, 0.0, MATHEMATICS, {"p": {}})
+    assert found.solved == (("p",) if found.right else ())
+    return found.right
 
 
 def demo(response: str, gold: str, tmp_path: Path) -> float:

@@ -19,7 +19,7 @@ from restrain_openrlhf.hook.rollout.group_columns import columns, vote_columns  
 from restrain_openrlhf.hook.rollout.group_scoring import InProcess, ScoreService, scoring_of  # noqa: E402
 from restrain_openrlhf.hook.run_log import kept_group  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
-from restrain_openrlhf.reference.checks import NeededReference  # noqa: E402
+from restrain_openrlhf.reference.artifact import NeededReference  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
 from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest, ScoreReply, ScoreRequest  # noqa: E402
 

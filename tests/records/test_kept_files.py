@@ -1,7 +1,5 @@
 """Kept rollouts: written whole, read back as they were; what is no file of theirs is refused."""
 
-from dataclasses import replace
-
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -74,7 +72,7 @@ def test_a_folder_without_rollouts_says_how_to_keep_them(tmp_path):
         list(read_kept(tmp_path))
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1 and something else", None])
+@pytest.mark.parametrize("content", [b"PAR1 and something else", None])
 def test_a_damaged_file_is_named(tmp_path, content):
     path = write_step(tmp_path, 3, as_parquet([group()]))
     path.write_bytes(path.read_bytes()[:-20] if content is None else content)
@@ -90,8 +88,3 @@ def test_a_file_of_something_else_is_refused(tmp_path, columns):
     pyarrow.parquet.write_table(other, path)
     with pytest.raises(DataError, match=r"does not have the columns of kept rollouts: .*step"):
         list(read_kept(tmp_path))
-
-
-def test_an_impossible_row_is_not_written():
-    with pytest.raises(ValueError, match=r"nullable|null"):
-        as_parquet([replace(group(), prompt=None)])

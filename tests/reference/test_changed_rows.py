@@ -13,7 +13,7 @@ from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceRow, load_reference
-from restrain_openrlhf.reference.checks import refuse_missing
+from restrain_openrlhf.reference.artifact import refuse_missing
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 from restrain_openrlhf.reference.sampling_pass import SamplingPass
@@ -29,7 +29,6 @@ KM, M = {"unit": "km"}, {"unit": "m"}
 # What a row had when it was sampled, what it has now, and what is said; None where it is the same row.
 CHANGES = {
     "unit": (NUMBER, KM, M, "its column 'unit' is 'km' there and 'm' here"),
-    "no unit now": (NUMBER, KM, {}, "its column 'unit' is 'km' there and None here"),
     "a unit now": (NUMBER, {}, M, "its column 'unit' is None there and 'm' here"),
     "options": (
         {"name": "choice"},
@@ -37,7 +36,6 @@ CHANGES = {
         {"options": ["Ada", "Bea", "Di"]},
         "its column 'options' is ['Ada', 'Bea', 'Cy'] there and ['Ada', 'Bea', 'Di'] here",
     ),
-    "database": ({"name": "sql"}, {"db_id": "cars"}, {"db_id": "pets"}, "'db_id' is 'cars' there and 'pets' here"),
     "rows of a database": (
         {"name": "sql"},
         {"schema": f"{TABLE} (1), (2)"},
@@ -45,10 +43,8 @@ CHANGES = {
         "'schema' is …INTO t VALUES (1), (2)' there and …INTO t VALUES (1), (3)' here",
     ),
     "examples": ({"name": "code"}, {"examples": ["f(1)"]}, {"examples": ["f(2)"]}, "'examples'"),
-    "kind": ({"name": "mixed"}, {"answers": "math"}, {"answers": "text"}, "'answers' is 'math' there and 'text' here"),
     "sent to a judge": (JUDGE, {"rubric": "strict"}, {"rubric": "mild"}, "'rubric'"),
     "gold comes": ({"name": "text"}, {}, {"answer": "York", "aliases": ["Eboracum"], "label": "x"}, None),
-    "gold goes": ({"name": "text"}, {"answer": "York", "aliases": ["Eboracum"]}, {}, None),
     "not read": (NUMBER, {**KM, "source": "a"}, {**KM, "source": "b"}, None),
     "a cell of a CSV file": ({"name": "choice"}, {"options": ["Ada", "Bea"]}, {"options": '["Ada", "Bea"]'}, None),
     "a key that Arrow added": (
@@ -151,10 +147,7 @@ def write_database(file, number):
         database.executescript(f"CREATE TABLE t (a); INSERT INTO t VALUES ({number})")
 
 
-METHODS = ("restrain", "srt_offline", "srt_easy")
-
-
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["restrain", "srt_offline"])
 @pytest.mark.parametrize("now", [M, {}], ids=["metres", "none given"])
 def test_no_group_is_scored_by_the_votes_on_another_row(sampled, method, now):
     """Of what the Engine says, u_x is exp(-1/2) = .607 for 2 of 4 in km, and exp(-1/8) = .882 for 3 of 4 in metres."""

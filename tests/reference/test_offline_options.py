@@ -10,9 +10,7 @@ from typer.main import get_command
 from restrain_openrlhf.commands.main import app
 from restrain_openrlhf.config.host_flags import host_parser
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.reference.offline_engine import Sampling
 from restrain_openrlhf.reference.offline_pass import OfflineOptions
-from tests.command_line import restrain
 
 FLAGS = {name: field.alias for name, field in OfflineOptions.model_fields.items() if field.alias}
 REQUIRED = {"model": "m", "prompts": "p.jsonl", "out": Path("r.jsonl")}
@@ -49,11 +47,6 @@ def test_every_option_is_one_of_the_command_and_nothing_that_was_not_typed_is_re
     assert set(OfflineOptions.model_fields) == {*REQUIRED, *OTHER_THAN_DEFAULT}
 
 
-@pytest.mark.parametrize("name", ["reference", "eval"])
-def test_the_help_shows_text_where_words_become_a_kind_or_an_agent(name):
-    assert "Annotated" not in restrain(name, "--help").stdout
-
-
 @given(st.sets(st.sampled_from(sorted(OTHER_THAN_DEFAULT))))
 def test_the_command_reads_from_the_words_what_they_were_made_from(names):
     options = OfflineOptions(**REQUIRED, **{name: OTHER_THAN_DEFAULT[name] for name in names})
@@ -78,14 +71,6 @@ def test_options_follow_the_flags_where_nothing_else_is_given():
     assert options.n == 5
     assert options.seed == 42
     assert options.input_template == "Q: {} $(X)"
-
-
-def test_engine_and_prompts_get_the_options():
-    options = OfflineOptions(**REQUIRED, **OTHER_THAN_DEFAULT)
-    source = options.source()
-    assert isinstance(options, Sampling)
-    assert (source.dataset, source.input_key, source.apply_chat_template) == ("p.jsonl", "question", True)
-    assert (source.split, source.max_samples) == ("test", 5)
 
 
 @pytest.mark.parametrize("value", ["hot", -1])

@@ -47,12 +47,6 @@ def test_chat_templates_go_through_the_tokenizer(write_jsonl):
     assert [prompt.text for prompt in prompts] == ["<user>1+1=<assistant>", "<system>s<user>1+1=<assistant>"]
 
 
-def test_a_chat_template_that_is_not_there_is_an_error(write_jsonl):
-    path = write_jsonl("p.jsonl", [{"problem": "1+1="}])
-    with pytest.raises(DataError, match="no chat template"):
-        load_prompts(source(path, apply_chat_template=True), object())
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -95,25 +89,6 @@ def test_what_the_host_takes_for_text_is_text(write_jsonl):
     assert len(load_prompts(source(write_jsonl("tags.jsonl", TAGGED)))) == 2, "there is no chat"
     assert len(load_prompts(source(write_jsonl("pictures.jsonl", PICTURES), image_key="none"))) == 2
     assert len(load_prompts(source(write_jsonl("empty.jsonl", [{"problem": "1+1=", "images": []}])))) == 1
-
-
-def test_malformed_json_names_the_line(tmp_path):
-    path = tmp_path / "p.jsonl"
-    path.write_text('{"problem": "x"}\n{"problem": \n')
-    with pytest.raises(DataError, match="line 2"):
-        load_prompts(source(path))
-
-
-@pytest.mark.host
-def test_csv_and_parquet_are_read_like_the_host_does(tmp_path):
-    datasets = pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")
-    rows = datasets.Dataset.from_dict({"problem": ["x", "y"]})
-    rows.to_csv(str(tmp_path / "p.csv"))
-    rows.to_parquet(str(tmp_path / "p.parquet"))
-    for name in ("p.csv", "p.parquet"):
-        assert [prompt.text for prompt in load_prompts(source(tmp_path / name))] == ["x", "y"]
-    with pytest.raises(DataError, match=r"absent\.csv"):
-        load_prompts(source(tmp_path / "absent.csv"))
 
 
 def identity(prompts):

@@ -104,13 +104,6 @@ def test_training_refuses_a_reference_that_was_sampled_otherwise_unless_the_conf
     check(configured(tmp_path, reference_n=made.get("n", 16), reference_sampling="any"))
 
 
-def test_the_pass_has_as_many_rollouts_as_the_configuration_says(tmp_path):
-    config = configured(tmp_path, reference_n=3)
-    assert offline_pass(config).options.n == 3
-    assert offline_pass(config, n=2).options.n == 2
-    assert offline_pass(configured(tmp_path)).options.n == 16
-
-
 def test_a_study_samples_a_missing_reference_with_that_number_of_the_prompts_that_are_trained_on(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(made_by, "run_command", lambda words, _log: asked.append(words))

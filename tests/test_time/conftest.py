@@ -11,7 +11,7 @@ import pytest
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine import processes
-from restrain_openrlhf.reference import all_gpus
+from restrain_openrlhf.reference import sampling_pass
 from restrain_openrlhf.reference.offline_engine import Rollout, Sampling
 from restrain_openrlhf.reference.prompts import Prompt
 from tests.command_line import Done, call, restrain
@@ -72,7 +72,6 @@ class StandIns:
 def stand_ins(tmp_path, monkeypatch) -> StandIns:
     """In the two places where an adaptation starts a process, and where our own commands start an engine."""
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-    from restrain_openrlhf.evaluation import job
     from restrain_openrlhf.hook.launch import train
     from restrain_openrlhf.hook.run_log import append_step
     from restrain_openrlhf.reference import offline_pass
@@ -80,9 +79,8 @@ def stand_ins(tmp_path, monkeypatch) -> StandIns:
 
     append_step(tmp_path / "row.jsonl", 1, {"restrain/policy_entropy": 1.0}, votes())
     made = StandIns(json.loads((tmp_path / "row.jsonl").read_text()))
-    for module in (job, offline_pass):
-        monkeypatch.setattr(module, "RolloutEngine", lambda model, sampling, *_: Sampler(made.asked, model, sampling))
-    monkeypatch.setattr(all_gpus, "visible_gpus", lambda: ())
+    monkeypatch.setattr(offline_pass, "RolloutEngine", lambda model, sampling, *_: Sampler(made.asked, model, sampling))
+    monkeypatch.setattr(sampling_pass, "visible_gpus", lambda: ())
     monkeypatch.setattr(processes, "run_together", run_here)
     monkeypatch.setattr(train, "ENTRY_POINT", "tests.test_time.trainer")
     monkeypatch.setattr(train, "POLL_SECONDS", 0.02)

@@ -35,7 +35,6 @@ def adapt(tmp_path, stand_ins, monkeypatch):
     """`test-time adapt` with a configuration of this text; `drawn` has the token ids that each engine was given."""
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     monkeypatch.setattr("test_time.adapt.write_report", lambda *_: None)
-    from restrain_openrlhf.evaluation import job
     from restrain_openrlhf.reference import offline_pass
 
     drawn = stand_ins.drawn = []
@@ -50,8 +49,7 @@ def adapt(tmp_path, stand_ins, monkeypatch):
         object.__setattr__(made, "how", (tokenizer, marks))
         return made
 
-    for module in (job, offline_pass):
-        monkeypatch.setattr(module, "RolloutEngine", engine)
+    monkeypatch.setattr(offline_pass, "RolloutEngine", engine)
     rows = [{"id": n, "problem": text} for n, text in enumerate(PROBLEMS)]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "gold.jsonl").write_text("".join(json.dumps({"id": n, "answer": "3"}) + "\n" for n in range(3)))
@@ -78,7 +76,6 @@ OWN_NO = f"extends: {CONFIG}\nopenrlhf: {{data.apply_chat_template: false}}\n"
         (True, f"extends: {CONFIG}\n", (), True, True),
         (True, OWN_NO, (), False, False),
         (True, BARE, ("--set", f"{WORD}=false"), False, False),
-        (True, BARE, ("--set", f"{WORD}=true"), True, False),
         (False, BARE, (), False, False),
     ],
 )
@@ -106,8 +103,8 @@ def test_every_stage_gives_the_policy_the_tokens_that_training_does(
     for each in models:
         found = sorted(tokens for name, _, tokens in stand_ins.drawn if name == each)
         assert found == sorted(ids * (len(found) // len(ids))), each
-    # The base model votes twice, at two temperatures, and is evaluated twice; the adapted model votes once.
-    assert len(stand_ins.drawn) == len(ids) * (4 + 3)
+    # The base model votes twice, at two temperatures, the adapted model once; each answers once greedily.
+    assert len(stand_ins.drawn) == len(ids) * (3 + 2)
 
 
 def test_a_template_of_the_configuration_and_one_of_the_model_are_a_question(adapt, chat_model):
@@ -118,7 +115,7 @@ def test_a_template_of_the_configuration_and_one_of_the_model_are_a_question(ada
 
 @pytest.mark.parametrize(
     ("answered", "surer", "words", "goes_on"),
-    [(1, 1, (), False), (2, 1, (), False), (2, 2, (), True), (1, 1, ("null",), True), (1, 1, ("0.75",), True)],
+    [(1, 1, (), False), (2, 1, (), False), (2, 2, (), True), (1, 1, ("null",), True)],
 )
 def test_a_base_vote_of_which_most_has_no_answer_ends_there_and_says_what_to_change(
     adapt, chat_model, tmp_path, stand_ins, monkeypatch, answered, surer, words, goes_on

@@ -6,8 +6,7 @@ import math
 import pytest
 
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from test_time.stopping import Alarm, StopRules, alarm, passed_since
-from test_time.training import last_good, prune, saved_models
+from test_time.training import Alarm, StopRules, alarm, last_good, prune, saved_models
 from tests.test_time.steps import steps
 
 ALARM = Alarm("kl", since=5, step=6, value=1.0, limit=0.15)
@@ -59,7 +58,7 @@ def kept_step_by_step(run, rules, **series):
         rows = steps(number, **{name: values[:number] for name, values in series.items()})
         (run.checkpoints / f"global_step{number}_hf").mkdir(parents=True, exist_ok=True)
         found = alarm(rows, 0.1, rules)
-        prune(run, rows, found, passed_since(rows, 0.1, rules))
+        prune(run, rows, found, 0 if found else rules.patience)
         if found is not None:
             return last_good(saved_models(run, rows), rows, found)
     return None

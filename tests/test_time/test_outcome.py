@@ -68,20 +68,24 @@ PREDICTED = [
 GOLD = {"p1": "5", "p2": "7.0", "p3": "1", "p4": "3"}
 
 
+def compared(gold, greedy):
+    return compare(PREDICTED, gold, greedy, MATHEMATICS, {name: {} for name in GOLD})
+
+
 def test_solved_kept_and_lost_worked_by_hand():
-    found = compare(PREDICTED, dict(reversed(GOLD.items())), 0.5)
+    found = compared(dict(reversed(GOLD.items())), 0.5)
     assert (found.solved, found.kept, found.lost) == (("p2",), 1, ("p3",))
     assert (found.problems, found.right, found.right_before, found.greedy_before) == (4, 2, 2, 0.5)
 
 
 @pytest.mark.parametrize(("greedy", "better"), [(0.25, False), (0.5, False), (0.75, True)])
 def test_the_base_model_is_better_where_any_way_to_ask_it_is(greedy, better):
-    assert compare(PREDICTED, GOLD, greedy).base_is_better is better
-    worse = compare(PREDICTED, {**GOLD, "p2": "8"}, 0.0)
+    assert compared(GOLD, greedy).base_is_better is better
+    worse = compared({**GOLD, "p2": "8"}, 0.0)
     assert (worse.right, worse.right_before, worse.base_is_better) == (1, 3, True)
 
 
-@pytest.mark.parametrize("right", range(84))
+@pytest.mark.parametrize("right", [7, 25, 83])
 def test_as_many_right_answers_as_the_base_models_greedy_ones_are_neither_better_nor_worse(right):
     """Of 83 problems, as AMC has: 25 / 83 * 83 is above 25, and 7 / 83 * 83 below 7."""
     greedy = mean_pass_at_k(1, [1] * right + [0] * (83 - right), 1)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from restrain_openrlhf.answers import MATHEMATICS, parse_kind
+from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.errors import ConfigError, DataError
-from test_time.problems import Source, instructed, keep_problems, load_problems, refuse_missing_gold
+from test_time.problems import Source, instructed, keep_problems, load_problems
 
 ONE, TWO = PromptOnly(id="a", problem="1+1?"), PromptOnly(id="b", problem="2+2?")
 
@@ -70,16 +70,10 @@ def test_an_option_without_effect_is_refused(write_jsonl, tmp_path):
             load_problems(Source(word, split="train", folder=tmp_path))
 
 
-def test_the_box_is_asked_for_after_the_problem():
-    assert instructed([ONE], MATHEMATICS)[0] == PromptOnly(id="a", problem=f"1+1?\n{MATHEMATICS.instruction}")
-
-
 @pytest.mark.parametrize(
     ("block", "row", "asked", "response"),
     [
-        ({"name": "text"}, {}, "between <answer> and </answer>", "I think <answer>York</answer>"),
         ({"name": "text", "tag": "city"}, {}, "between <city> and </city>", "I think <city>York</city>"),
-        ({"name": "text", "read": "marker"}, {}, 'End with "Answer:"', "I think.\nAnswer: York"),
         ({"name": "text", "marker": "City:"}, {}, 'End with "City:"', "I think.\nCity: York"),
         ({"name": "text", "read": "last_line"}, {}, "alone on the last line", "I think:\nYork"),
         ({"name": "judge", "callable": "a:b", "tag": "a"}, {}, "<a> and </a>", "<a>York</a>"),
@@ -104,17 +98,10 @@ def test_problems_that_were_worked_on_are_not_replaced(tmp_path):
     assert json.loads(path.read_text()) == {"id": "a", "problem": "1+1?"}
 
 
-def test_gold_must_be_there_for_every_problem():
-    refuse_missing_gold("g.jsonl", ["a"], {"a": "1", "z": "2"})
-    with pytest.raises(DataError, match="2 ids are without an answer there: 'b', 'c'"):
-        refuse_missing_gold("g.jsonl", ["a", "b", "c"], {"a": "1"})
-
-
 @pytest.mark.parametrize(
     "columns",
     [
         {"options": ["Lyon", "Paris"]},
-        {"choices": ["Lyon", "Paris"]},
         {"options": {"A": "Lyon", "B": "Paris"}},
         {"choices": {"label": ["A", "B"], "text": ["Lyon", "Paris"]}},
     ],

@@ -2,15 +2,19 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import test_time.training
+from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.records.metrics import GRADIENT_NORM, LOSS
-from test_time.stopping import StopRules, alarm, parse_stop_rules, unwatched, watched_signals
-from tests.test_time.steps import steps
+from restrain_openrlhf.records.folder import Completion, RunFolder
+from restrain_openrlhf.records.metrics import GRADIENT_NORM, LOSS, append_row
+from test_time.training import StopRules, alarm, parse_stop_rules, train_watched, unwatched
+from tests.test_time.steps import step, steps
 
 BASE = 0.1
 RULES = StopRules()
@@ -84,27 +88,19 @@ def test_what_is_not_logged_is_not_watched_and_is_told():
     assert unwatched(rows) == ["the KL to the base model", "the share of prompts with the same majority answer"]
 
 
-@pytest.mark.parametrize(
-    ("series", "near", "passed"),
-    [
-        ({"kl": 0.11, "top": 0.41, "entropy": 0.41}, [], []),
-        ({"kl": [0.01, 0.01, 0.01, 0.13]}, ["KL"], []),
-        ({"top": [0.1, 0.1, 0.1, 0.43]}, ["top answer"], []),
-        ({"entropy": [1.0, 1.0, 1.0, 0.39]}, ["entropy"], []),
-        ({"kl": [0.13, 0.01, 0.01, 0.16], "entropy": [1.0, 1.0, 1.0, 0.2]}, ["KL", "entropy"], ["KL", "entropy"]),
-        ({"kl": [0.01, 0.01, 0.01, math.nan]}, [], []),
-        ({"kl": None, "top": 0.9, "prompts": 2}, [], []),
-    ],
-)
-def test_a_signal_is_near_its_limit_from_four_fifths_of_the_way_on(series, near, passed):
-    """Of the defaults' limits, and a base model with a share of 0.1: KL 0.12, the share 0.42, the entropy 0.4."""
-    found = watched_signals(steps(4, **series), BASE, RULES)
-    assert [each.name for each in found if each.is_near] == near
-    assert [each.name for each in found if each.is_passed] == passed
-
-
-def test_an_entropy_is_not_watched_before_its_start_is_known():
-    assert [each.name for each in watched_signals(steps(2), BASE, RULES)] == ["KL", "top answer"]
+def test_the_base_models_share_counts_equal_answers_as_one(tmp_path, monkeypatch):
+    """100 and 100.001 are within the tolerance: half of the base's prompts have one answer, and .85 is no alarm."""
+    folder = RunFolder(tmp_path / "train")
+    folder.path.mkdir()
+    for number in range(1, 5):
+        append_row(folder.metrics, number, {"votes": dict(step(number, top=0.85).votes)})
+    folder.mark_completed(Completion(steps=4))
+    monkeypatch.setattr(test_time.training, "train", lambda *_given: folder)
+    before = SimpleNamespace(rows=[SimpleNamespace(majority_key=key) for key in ("100", "100001/1000", "7", "8")])
+    kind = parse_kind({"name": "number"})
+    config = SimpleNamespace(run_dir=folder.path, answers=kind, openrlhf={"actor.model_name_or_path": "base"})
+    assert train_watched(config, RULES, before, print).alarm is None
+    assert train_watched(config, StopRules(template=0.3), before, print).alarm is not None
 
 
 def test_rules_of_ones_own():
@@ -114,14 +110,7 @@ def test_rules_of_ones_own():
 
 @pytest.mark.parametrize(
     ("item", "message"),
-    [
-        ("kl", "--stop kl: .*number"),
-        ("kl=-1", "--stop kl: .*greater than 0"),
-        ("kl=nan", "--stop kl: "),
-        ("majority=0.9", "--stop majority: .*kl, template, entropy, patience"),
-        ("patience=0", "--stop patience: .*greater than or equal to 1"),
-        ("patience=1.5", "--stop patience: .*integer"),
-    ],
+    [("kl=-1", "--stop: kl is '-1': .*greater than 0"), ("majority=0.9", "'majority'. Known: kl"), ("kl", "kl is ''")],
 )
 def test_rules_that_are_none(item, message):
     with pytest.raises(ConfigError, match=message):

@@ -16,7 +16,7 @@ from restrain_openrlhf.config.checks import flags_on_nodes
 from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.gpu_layout import LONGEST_PREFIX, Layout, NodeShape, plan, run_name
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.config.yaml_file import EngineLimits, RunConfig, load_run_config
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.data.sources import TRAINING_SETS
 from restrain_openrlhf.errors import ConfigError

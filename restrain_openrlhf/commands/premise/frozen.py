@@ -106,7 +106,7 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
             "`restrain reference` wrote, such as ref.jsonl."
         )
     reference = load_reference(path)
-    return _frozen_pass(path, reference.provenance.kind, reference.each_row, gold, {}, group_size)
+    return _frozen_pass(path, reference.kind, lambda: iter(reference.rows), gold, {}, group_size)
 
 
 def from_rollouts(

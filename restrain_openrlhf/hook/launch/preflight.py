@@ -12,7 +12,7 @@ from restrain_openrlhf.data.jsonl import arrow
 from restrain_openrlhf.data.prompt_reader import PromptReader
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing, selected
+from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch, refuse_missing, selected
 from restrain_openrlhf.reference.offline_engine import Sampling, refuse_long_prompts
 from restrain_openrlhf.reference.prompts import (
     Prompt,

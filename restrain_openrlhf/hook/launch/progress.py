@@ -1,7 +1,4 @@
-"""Shows a run's progress: a bar on a terminal, otherwise a line with its time for each phase and step.
-
-On a terminal, a signal near the limit that would end the run is shown in colour, unless NO_COLOR is set.
-"""
+"""Shows a run's progress: a bar on a terminal, otherwise a line with its time for each phase and step."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -44,7 +41,7 @@ class _BarAndFacts(Progress):
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
         if self.facts:
-            yield Text.from_markup(self.facts)
+            yield Text(self.facts)
 
 
 @contextmanager
@@ -75,7 +72,7 @@ class _StepProgress:
         """Show a step of `total` steps."""
         self._seconds.extend([row.numbers[STEP_SECONDS]] if STEP_SECONDS in row.numbers else [])
         facts = _pace(self._seconds, total - row.step) + _facts(row)
-        self._bar.facts = f"{facts}{_near(row)}"
+        self._bar.facts = facts
         self._bar.update(self._task, description=f"{self._label}: training", completed=row.step, total=total)
         self._print_line(f"step {row.step}/{total}  {facts}")
 
@@ -99,13 +96,4 @@ def _facts(row: StepRow) -> str:
     return (
         f"majority {votes['majority_share_mean']:.2f}  penalised {votes['low_consensus_share']:.2f}  "
         f"missing {votes['missing_share_of_voters']:.2f}  top answer {votes['top_answer_share']:.2f}{broken}"
-    )
-
-
-def _near(row: StepRow) -> str:
-    """The signals that may soon end the run, in rich's markup: yellow near the limit, and red beyond it."""
-    return "".join(
-        f"  [{'red' if each.is_passed else 'yellow'}]{each.name} {each.value:.2g}, limit {each.limit:.2g}[/]"
-        for each in row.watched
-        if each.is_near
     )

@@ -47,15 +47,12 @@ def train(
     run = HostRun.of(config)
     total = total_steps(run, check_run(run.config, run.flags, on_read))
 
-    def report(row: StepRow) -> None:
-        on_step(row, total)
-
     lock = folder.lock()
     try:
         folder.claim(run.config, run.stated)
         if not folder.completed.exists():
             on_phase(f"starting Ray and vLLM{first_build(detect().has_gpus)}")
-            stopped = _run_host(folder, run.words(), lock, report, should_stop)
+            stopped = _run_host(folder, run.words(), lock, lambda row: on_step(row, total), should_stop)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
             folder.mark_completed(Completion(steps=steps, stopped=stopped))
     finally:

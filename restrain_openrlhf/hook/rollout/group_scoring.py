@@ -15,8 +15,8 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import RestrainError, ScoreServiceError
 from restrain_openrlhf.method import GroupScore, Method, build
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
-from restrain_openrlhf.reference.prompt_rows import PromptRows
+from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch
+from restrain_openrlhf.reference.prompts import PromptRows
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.service.service_config import load_token
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse, ScoreReply, ScoreRequest

@@ -17,7 +17,7 @@ from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.checks import selected
+from restrain_openrlhf.reference.artifact import selected
 from restrain_openrlhf.reference.prompts import PromptSource, asked_in
 
 COLUMNS = ("prompts", "labels", "images", "datasources")

@@ -28,8 +28,8 @@ from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.checks import SAMPLING, NeededReference, refuse_mismatch
-from restrain_openrlhf.reference.prompt_rows import PromptRows
+from restrain_openrlhf.reference.artifact import SAMPLING, NeededReference, refuse_mismatch
+from restrain_openrlhf.reference.prompts import PromptRows
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group, wire
 from restrain_openrlhf.scoring.service.get_reward import GetReward
 from restrain_openrlhf.scoring.service.requests import (

@@ -17,7 +17,7 @@ from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import check_run  # noqa: E402
-from restrain_openrlhf.reference import all_gpus, load_reference, offline_pass  # noqa: E402
+from restrain_openrlhf.reference import load_reference, offline_pass, sampling_pass  # noqa: E402
 from tests.command_line import restrain  # noqa: E402
 from tests.commands.k8s.experiments import rendered  # noqa: E402
 from tests.commands.k8s.manifests import Object, experiment_of  # noqa: E402
@@ -35,7 +35,7 @@ def volumes(tmp_path, monkeypatch):
         write_prompts(tmp_path / "mnt/work/data" / name, training_problems(PROBLEMS))
     monkeypatch.setenv("SHARDED_NOTES", str(tmp_path / "notes"))
     monkeypatch.setattr(offline_pass, "RolloutEngine", Engine)
-    monkeypatch.setattr(all_gpus, "visible_gpus", lambda: ())
+    monkeypatch.setattr(sampling_pass, "visible_gpus", lambda: ())
     return tmp_path
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from restrain_openrlhf.commands.k8s.command import refuse_old_kubectl
 from restrain_openrlhf.commands.k8s.experiment import load_experiment, on_volume
 from restrain_openrlhf.commands.k8s.stages import COMPONENT, OFFLINE_PASS, Stage, stages_of
+from restrain_openrlhf.config.gpu_layout import LONGEST_NAME, Layout, NodeShape, plan, run_name
 from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.errors import ConfigError
 from tests.commands.k8s.experiments import (

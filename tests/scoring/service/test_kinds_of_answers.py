@@ -6,7 +6,7 @@ from restrain_openrlhf.answers import KINDS, canonical_key, parse_kind, register
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.prompt_rows import PromptRows
+from restrain_openrlhf.reference.prompts import PromptRows
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest
 from tests.answers.test_own_kind import Signed
