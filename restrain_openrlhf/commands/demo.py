@@ -18,7 +18,7 @@ from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.evaluation.grade import SizeRow, grade_vote, reliability
+from restrain_openrlhf.evaluation.grade import ReliabilitySoFar, SizeRow, grade_vote
 from restrain_openrlhf.evaluation.result import Scores, accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered, step_progress
 from restrain_openrlhf.hook.launch.train import train
@@ -313,4 +313,7 @@ def base_reliability(out: Path) -> list[SizeRow]:
     gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
     reference = load_reference(out / "reference.jsonl")
     kind = reference.provenance.kind
-    return reliability([grade_vote(row, gold[row.problem_hash], kind) for row in reference.rows])
+    found = ReliabilitySoFar()
+    for row in reference.rows:
+        found.add(grade_vote(row, gold[row.problem_hash], kind))
+    return found.rows()

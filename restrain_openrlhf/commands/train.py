@@ -33,8 +33,8 @@ from restrain_openrlhf.hook.launch.progress import step_progress
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import NEWEST, check_version
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.reference.artifact import load_reference, merge, missing_in
-from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
+from restrain_openrlhf.reference.artifact import load_reference, missing_in
+from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, merge, offline_pass
 from restrain_openrlhf.reference.sampling_pass import WHOLE, Engine, Shard, ShardedPass
 
 # Options that `restrain reference` requires without CONFIG.

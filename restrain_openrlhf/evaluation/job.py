@@ -325,11 +325,6 @@ class Evaluation:
             context=self.context,
         )
 
-    def is_finished(self) -> bool:
-        """Whether every benchmark was evaluated as requested, so that no process has to be started."""
-        pairs = zip(self.folders, self.passes, strict=True)
-        return all(folder.is_finished(each.provenance) for folder, each in pairs)
-
     def draw(self, on_progress: OnRows) -> None:
         """Draw missing responses, on all visible GPUs if the request has no shard. What is drawn is kept."""
         everywhere = ShardedPass([each.path for each in self.passes], self.request.tensor_parallel_size)
