@@ -23,6 +23,7 @@ from restrain_openrlhf.answers.relations import (
     sides_of,
     top_level_signs,
 )
+from restrain_openrlhf.answers.residual import residual_key
 from restrain_openrlhf.answers.structure import (
     Bracketed,
     alternatives,
@@ -79,7 +80,8 @@ def _key(text: str, depth: int) -> str:
         key = form(text, lambda part: _key(part, depth + 1))
         if key is not None:
             return key
-    return _text_key(text)
+    # latex2sympy2 is asked only for a whole answer or one side of an equation: deeper parts would take too long.
+    return (residual_key(text) if depth <= 1 else None) or _text_key(text)
 
 
 def _choice(text: str, _key_of: KeyOf) -> str | None:

@@ -192,6 +192,9 @@ class AnswerKind(BaseModel, ABC):
         """A sentence that asks a chat model for such an answer: `instruction`, unless the settings or row change it."""
         return self.instruction
 
+    def refuse_missing_packages(self) -> None:
+        """Raises GraderError if a package that reads or compares answers is missing. Called before a run starts."""
+
     def voted_answer(self, response: str, truncated: bool, row: Row) -> str | None:
         """The answer that a rollout votes for; None if its response has none or was cut off by the length limit.
 

@@ -22,6 +22,8 @@ from restrain_openrlhf.machine.devices import detect, gpus
 from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension, why_not_by_torch
 from restrain_openrlhf.machine.host_releases import Way, check_version, installed, version_of
 
+# Our own requirement. Those of OpenRLHF are in the table of its releases.
+OWN_PINS = {"latex2sympy2": "1.9.1"}
 # The oldest driver for each CUDA release (CUDA's release notes, "CUDA Driver"; Linux x86-64).
 OLDEST_DRIVER = {12: 525, 13: 580}
 # If less than this share of a GPU is free, something else is running on it.
@@ -74,7 +76,7 @@ def _findings() -> Iterator[Finding]:
     """All checks, in the order in which they depend on each other."""
     yield _python()
     yield _openrlhf()
-    yield from (_package(*pinned) for pinned in installed().pins.items())
+    yield from (_package(*pinned) for pinned in {**installed().pins, **OWN_PINS}.items())
     yield _compiler()
     yield _tried("accelerator", _accelerator)
     if detect().has_gpus:

@@ -31,6 +31,7 @@ class GroupScorer:
     rows: PromptRows = field(default_factory=PromptRows)
 
     def __post_init__(self) -> None:
+        self.kind.refuse_missing_packages()
         if self.method.needs_reference and self.reference is None:
             raise ReferencePassError(
                 f"The method {self.method.name!r} needs the frozen model's vote on every prompt, but no reference was "

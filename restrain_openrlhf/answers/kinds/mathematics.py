@@ -13,6 +13,7 @@ from restrain_openrlhf.answers.keys import canonical_key
 from restrain_openrlhf.answers.kind import AnswerKind, Row, register
 from restrain_openrlhf.answers.plain_text import is_plain, is_statement
 from restrain_openrlhf.answers.relations import assignment
+from restrain_openrlhf.answers.residual import refuse_missing_library
 from restrain_openrlhf.answers.structure import bracketed, split_top_level, with_commas
 from restrain_openrlhf.answers.value import CONTEXT, Value, real_number
 
@@ -39,6 +40,9 @@ class Mathematics(AnswerKind):
     instruction: ClassVar[str] = r"Please reason step by step, and put your final answer within \boxed{}."
 
     name: Literal["math"] = "math"
+
+    def refuse_missing_packages(self) -> None:
+        refuse_missing_library()
 
     def extract(self, response: str, row: Row) -> str | None:
         return extract(response)
