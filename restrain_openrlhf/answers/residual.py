@@ -23,9 +23,7 @@ from restrain_openrlhf.machine.processes import WorkerProcess
 _COMMANDS = re.compile(
     r"\\(?:sum|prod|int|lim|lfloor|lceil|floor|ceil|max|min|gcd|lcm|det|begin\{vmatrix\})(?![a-zA-Z])"
 )
-_REFUSED = re.compile(
-    r"[<>,;:=&]|\\(?:text|le|ge|ne|in|cup|cdots|ldots|dots)(?![a-zA-Z])|(?<![\\a-zA-Z])[a-zA-Z]{4,}"
-)
+_REFUSED = re.compile(r"[<>,;:=&]|\\(?:text|le|ge|ne|in|cup|cdots|ldots|dots)(?![a-zA-Z])|(?<![\\a-zA-Z])[a-zA-Z]{4,}")
 _LARGE = re.compile(r"\d{5}|\^\s*\{?\s*\d{2}")
 # Bounds of a sum or limit, and arguments of these functions, may contain what is refused elsewhere.
 _INSIDE = re.compile(r"_\{[^{}]*\}|\\(?:max|min|gcd|lcm)\s*\([^()]*\)|\\begin\{vmatrix\}.*?\\end\{vmatrix\}")

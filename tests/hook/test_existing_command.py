@@ -17,7 +17,7 @@ from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import SETUP_HOOK  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import CHECKED, RunInputs  # noqa: E402
-from tests.patches import take_off  # noqa: E402
+from restrain_openrlhf.machine.patching import expect_no_more  # noqa: E402
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def command(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train_ppo_ray"])
     before = dict(os.environ)
     yield ["--restrain.config", str(tmp_path / "method.yaml"), *words]
-    take_off(instrument.CONTRACT)
+    expect_no_more(instrument.CONTRACT)
     os.environ.clear()
     os.environ.update(before)
 

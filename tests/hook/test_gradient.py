@@ -87,13 +87,13 @@ from restrain_openrlhf.commands.gpu_check import gradient, host_step
 from restrain_openrlhf.hook.install.instrument import PATCHES
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.patching import expect
-from tests.patches import take_off
+from restrain_openrlhf.machine.patching import expect_no_more
 expect([cuda.ADAM, cuda.ATTENTION])
 prepare = host_step.prepare_process
 def prepare_without():
     prepare()
     import openrlhf.utils.deepspeed.deepspeed
-    take_off([patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config"])
+    expect_no_more([patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config"])
 host_step.prepare_process = prepare_without
 gradient.main(sys.argv[1:])
 """

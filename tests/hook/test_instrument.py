@@ -18,6 +18,7 @@ from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
     PATCHES,
     install,
     is_active,
+    uninstall,
 )
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.cuda import EXTENSION_LOCK  # noqa: E402
@@ -27,11 +28,11 @@ from restrain_openrlhf.machine.patching import (  # noqa: E402
     HostMethod,
     Replacement,
     expect,
+    expect_no_more,
     is_expected,
     load,
     parameters,
 )
-from tests.patches import take_off  # noqa: E402
 
 
 def name_of(relied_on):
@@ -43,9 +44,9 @@ def unhooked():
     """The host as it is, and again after the test."""
     for module in instrument.HOST_MODULES:
         importlib.import_module(module)
-    take_off(CONTRACT)
+    uninstall()
     yield
-    take_off(CONTRACT)
+    uninstall()
 
 
 @pytest.mark.parametrize("relied_on", CONTRACT, ids=name_of)
@@ -63,7 +64,7 @@ def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unho
 
     importlib.import_module(patch.module)
     is_this_stacks = is_expected(patch)
-    take_off([patch])
+    expect_no_more([patch])
     with monkeypatch.context() as host:
         host.setattr(*patch.locate(), changed)
         with pytest.raises(HostError) as error:
@@ -72,7 +73,7 @@ def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unho
     assert f"{patch.module}.{patch.qualname} takes (self, surprise)" in str(error.value)
     package = patch.module.partition(".")[0]
     assert f"written for {patch.accepted}. Install the {package} that `restrain doctor` names" in str(error.value)
-    take_off([patch])
+    expect_no_more([patch])
     if is_this_stacks:
         expect([patch])
 
@@ -130,7 +131,7 @@ def test_the_hook_changes_what_is_in_its_table_alone(unhooked):
     install()
     install()
     changed = {key for key, value in everything().items() if before.get(key) is not value}
-    take_off(CONTRACT)
+    uninstall()
     places = [(patch, id(patch.locate()[0]), patch.locate()[1]) for patch in PATCHES]
     kept = {(owner, ORIGINAL + name) for patch, owner, name in places if isinstance(patch, Replacement)}
     assert changed == {(owner, name) for _, owner, name in places} | kept

@@ -15,9 +15,14 @@ from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import PATCHES, report  # noqa: E402
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.devices import detect  # noqa: E402
-from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, is_expected  # noqa: E402
+from restrain_openrlhf.machine.patching import (  # noqa: E402
+    Replacement,
+    Wrapping,
+    expect,
+    expect_no_more,
+    is_expected,
+)
 from tests.hook.test_unhooked import group_of, process  # noqa: E402
-from tests.patches import take_off  # noqa: E402
 
 HERE = __name__
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6}}
@@ -82,9 +87,9 @@ def strategy(monkeypatch):
     from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy
 
     monkeypatch.setattr(cuda, "why_not_compiled", lambda: "there is no nvcc")
-    take_off([*instrument.CONTRACT, cuda.ADAM])
+    expect_no_more([*instrument.CONTRACT, cuda.ADAM])
     yield DeepspeedStrategy
-    take_off([*instrument.CONTRACT, cuda.ADAM])
+    expect_no_more([*instrument.CONTRACT, cuda.ADAM])
     if is_this_stacks:
         expect([cuda.ADAM])
 
@@ -115,7 +120,7 @@ def test_a_process_that_lost_one_of_our_functions_says_so_and_loads_no_model(str
     hooked({"name": "ttrl"})
     assert report(None) == []
     lost = next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config")
-    take_off([lost])
+    expect_no_more([lost])
     wrapt.wrap_function_wrapper(
         strategy, "get_ds_train_config", lambda wrapped, _, args, kwargs: wrapped(*args, **kwargs)
     )

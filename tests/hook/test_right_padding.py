@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from restrain_openrlhf.hook.fixes.training_step import is_right_padded  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import CONTRACT, install  # noqa: E402
-from tests.patches import take_off  # noqa: E402
+from restrain_openrlhf.machine.patching import expect_no_more  # noqa: E402
 
 LENGTHS = (9, 4, 13, 2)
 VOCABULARY = 32
@@ -40,7 +40,7 @@ MODELS = {"qwen3": (Qwen3ForCausalLM, Qwen3Config), "llama": (LlamaForCausalLM, 
 def _hooked():
     install()
     yield
-    take_off(CONTRACT)
+    expect_no_more(CONTRACT)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_log_probs_and_gradient_are_those_of_each_sequence_by_itself(name, side,
 
 def test_without_the_hook_padding_is_a_mask(calls):
     """What the fix is for; when this fails, the fix can go."""
-    take_off(CONTRACT)
+    expect_no_more(CONTRACT)
     padded(policy(), *batch()[1:])
     assert set(calls) == {(True, False)}
 

@@ -20,8 +20,8 @@ from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import report  # noqa: E402
+from restrain_openrlhf.machine.patching import expect_no_more  # noqa: E402
 from tests.hook.in_process import Letters, ScriptedActor, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
-from tests.patches import take_off  # noqa: E402
 from tests.processes import needs_its_accelerator  # noqa: E402
 
 TTRL = {"name": "ttrl"}
@@ -98,7 +98,7 @@ def test_a_policy_without_the_hook_cannot_train_on_what_a_hooked_trainer_sends(h
     hooked(TTRL)
     sent = micro_batch(experiences(label=""))
     assert sent.advantages is None
-    take_off(instrument.CONTRACT)
+    expect_no_more(instrument.CONTRACT)
     with pytest.raises(TypeError, match="NoneType"):
         policy().training_step(sent, 0.0, 0, BATCH)
 
@@ -124,7 +124,7 @@ def test_a_hooked_trainer_refuses_rollouts_that_nobody_scored(hooked, agent_alon
 
 def test_a_rollout_actor_of_a_hooked_run_draws_nothing_without_the_hook(hooked):
     hooked(TTRL)
-    take_off(instrument.CONTRACT)
+    expect_no_more(instrument.CONTRACT)
     with pytest.raises(HookNotActiveError, match=r"runs without the RESTRAIN hook\. Start with `restrain train`"):
         AgentExecutor()
 

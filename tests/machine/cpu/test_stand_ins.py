@@ -21,10 +21,10 @@ from restrain_openrlhf.machine.cuda import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.patching import (  # noqa: E402
     Replacement,
     expect,
+    expect_no_more,
     load,
     parameters,
 )
-from tests.patches import take_off  # noqa: E402
 
 EVERY = [*PATCHES, EXTENSION_LOCK[-1]]
 
@@ -60,8 +60,8 @@ def test_a_module_with_other_parameters_is_refused_and_left_as_it_is(monkeypatch
     with pytest.raises(HostError, match=r"adapted_by_us\.send takes \(tensor, rank\), .* written for \(tensor, peer\)"):
         expect([right, wrong])
     assert (module.take(1), module.send(1, 2)) == ("host", "host")
-    take_off([wrong])
+    expect_no_more([wrong])
     expect([right])
     assert module.take(1) == "ours"
-    take_off([right])
+    expect_no_more([right])
     assert module.take(1) == "host"
