@@ -87,8 +87,8 @@ def _configuration(
 def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConfig) -> Iterator[str]:
     method = build(ours.method)
     yield _title("The change")
-    texts = (text.splitlines() for text in (written.text, verdict.changed(written, str(path))))
-    lines = difflib.unified_diff(*texts, "yours", "with RESTRAIN", lineterm="")
+    before, after = written.text.splitlines(), verdict.changed(written, str(path)).splitlines()
+    lines = difflib.unified_diff(before, after, "yours", "with RESTRAIN", lineterm="")
     yield "\n".join(lines) or "Nothing: the command already has RESTRAIN."
     if not path.is_file():
         yield _title(f"{path}, where the command runs; its paths are seen by every node")
