@@ -147,17 +147,7 @@ def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(t
     needs_kustomize()
     link = tmp_path / "link"
     link.symlink_to("real")
-    words = (
-        "k8s",
-        "render",
-        "one_gpu/24gb/qwen3-0.6b-base",
-        "--only",
-        "platform",
-        "--overlay",
-        "single-node",
-        "--out",
-        link,
-    )
+    words = ("k8s", "render", "cpu/demo", "--only", "platform", "--overlay", "single-node-8gpu", "--out", link)
     assert "is a symbolic link to" in refused(*words)
     (tmp_path / "real").mkdir()
     assert restrain(*words).returncode == 0

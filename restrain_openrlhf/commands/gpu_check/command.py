@@ -74,7 +74,6 @@ def run_check(name: Name, out: Path, config: RunConfig | None = None) -> CheckRe
     return CheckResult(name, tuple(outcomes), time.monotonic() - start)
 
 
-RUNS = Path("runs") / "gpu-check"
 # Without this refusal, checks that pass on a CPU could be mistaken for those of a GPU.
 NO_GPU = (
     "no GPU was found on this machine, so that nothing about a GPU can be checked. Run gpu-check on the machine that "
@@ -143,7 +142,7 @@ def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
 
 def _new_folder(out: Path | None) -> Path:
     """A new or empty folder, so that no earlier results can be mistaken for new ones. Raises ConfigError."""
-    folder = (out or RUNS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")).absolute()
+    folder = (out or Path("runs", "gpu-check", f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}")).absolute()
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} exists and is not an empty folder. Name a new one with --out.")
     folder.mkdir(parents=True, exist_ok=True)

@@ -98,7 +98,8 @@ class _Variables:
             return
         name, value = found["name"], self._unquoted(found["value"]) if found["value"] else ""
         plain = _PLAIN.fullmatch(found["value"])
-        words = [] if not value else plain and self._words_of(plain, start + found.start("value"))
+        words = None if plain is None else self._words_of(plain, start + found.start("value"))
+        words = words if value else []
         if found["more"]:
             before = self.words.get(name)
             is_apart = before is not None and words is not None and value[:1].isspace()
