@@ -80,7 +80,7 @@ def test_mixed_rows_name_their_kinds():
 
 def test_the_pages_kind_works_where_it_is_installed(tmp_path):
     """The page's whole package, laid out as an installer would; another process reads it from a run's variable."""
-    (source,) = fenced(PAGE, "python")
+    *_, source = fenced(PAGE, "python")
     (tmp_path / "last_word.py").write_text(source)
     info = tmp_path / "last_word-1.0.dist-info"
     info.mkdir()

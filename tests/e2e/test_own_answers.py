@@ -24,7 +24,7 @@ def written_by_the_user(folder: Path) -> Path:
     """The page's two files, and nothing more."""
     folder.mkdir()
     for name, language in (("last_word.py", "python"), ("pyproject.toml", "toml")):
-        (text,) = fenced(PAGE, language)
+        *_, text = fenced(PAGE, language)
         (folder / name).write_text(text)
     return folder
 

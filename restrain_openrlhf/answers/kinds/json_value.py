@@ -21,8 +21,8 @@ _DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DECODER = json.JSONDecoder()
 # Arithmetic that rounds no number of an answer.
 _EXACT = Context(prec=LONGEST_NUMBER, Emax=MAX_EMAX, Emin=MIN_EMIN)
-# The most brackets of a hostile text that begin nothing whole.
-_MOST_BROKEN = 1000
+# How many brackets of a hostile text are tried.
+_MOST_VALUES = 5000
 
 
 @register
@@ -137,21 +137,21 @@ def _last_bare(text: str) -> str | None:
 
     None if a later object is broken, or a later value never closed, because those were meant as the answer.
     """
-    found, place, broken = None, 0, 0
-    while opening := _OPENING.search(text, place):
+    found, place = None, 0
+    for _ in range(_MOST_VALUES):
+        opening = _OPENING.search(text, place)
+        if opening is None:
+            return found
         start = opening.start()
         try:
             _, place = _DECODER.raw_decode(text, start)
             found = text[start:place]
-        except json.JSONDecodeError as error:
-            broken += 1
-            is_object = _OBJECT.match(text, start)
-            found, place = (None, _closing(text, start)) if is_object else (found, max(error.pos, start + 1))
-            if place >= len(text) or broken > _MOST_BROKEN:
+        except (json.JSONDecodeError, RecursionError) as error:
+            broken = max(getattr(error, "pos", len(text)), start + 1)
+            found, place = (None, _closing(text, start)) if _OBJECT.match(text, start) else (found, broken)
+            if place >= len(text):
                 return None
-        except RecursionError:
-            return None
-    return found
+    return None
 
 
 def _closing(text: str, start: int) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from restrain_openrlhf.answers.kind import KINDS, PROBLEM, AnswerKind, Row, parse_kind, register
 from restrain_openrlhf.errors import ConfigError, DataError
@@ -26,12 +26,6 @@ class Mixed(AnswerKind):
     """The kind of a row that names none."""
     kinds: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings of the kinds that rows name, such as {text: {read: tag}}."""
-
-    @model_validator(mode="after")
-    def _known_kinds(self) -> "Mixed":
-        """Raises ConfigError for an unknown kind or setting."""
-        self._chosen()
-        return self
 
     @property
     def whole_version(self) -> str:
@@ -104,7 +98,7 @@ class Mixed(AnswerKind):
             ) from None
 
     def _chosen(self) -> list[AnswerKind]:
-        """The default kind and those with settings."""
+        """The default kind and those with settings. Raises ConfigError for an unknown kind or setting."""
         return [self._named(name) for name in dict.fromkeys((self.default, *self.kinds))]
 
     def _named(self, name: str) -> AnswerKind:

@@ -12,7 +12,6 @@ import resource
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from functools import lru_cache, partial
 from pathlib import Path
@@ -139,8 +138,9 @@ def digests(database: sqlite3.Connection, query: str, most_rows: int) -> dict[st
             return {"refused": "It is no query."}
         columns = str(len(cursor.description))
         rows: list[bytes] = []
-        for row in texts(cursor):
-            rows.append(hashlib.sha256(row.encode()).digest())
+        for row in cursor:
+            text = json.dumps([text_of(value) for value in row])
+            rows.append(hashlib.sha256(text.encode()).digest())
             if len(rows) > most_rows:
                 return {"refused": f"It has more than {most_rows} rows."}
     return {
@@ -153,12 +153,6 @@ def digests(database: sqlite3.Connection, query: str, most_rows: int) -> dict[st
 
 def digest(columns: str, rows: list[bytes]) -> str:
     return hashlib.sha256(b"".join([columns.encode(), b" ", *rows])).hexdigest()
-
-
-def texts(cursor: sqlite3.Cursor) -> Iterator[str]:
-    """Each row as text; equal rows have equal texts."""
-    for row in cursor:
-        yield json.dumps([text_of(value) for value in row])
 
 
 def text_of(value: Any) -> str | None:

@@ -48,7 +48,7 @@ _SUBJECT = re.compile(
 class _TextColumns(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    aliases: Annotated[list[str], ParsedCell] = []
+    aliases: Annotated[list[str] | None, ParsedCell] = None
 
 
 class ShortTexts(AnswerKind):
@@ -124,9 +124,7 @@ class ShortTexts(AnswerKind):
         return found
 
     def _aliases(self, row: Row) -> set[str]:
-        if row.get("aliases") is None:
-            return set()
-        return {self.normalised(alias) for alias in read_columns(_TextColumns, row).aliases}
+        return {self.normalised(alias) for alias in read_columns(_TextColumns, row).aliases or ()}
 
     def _anywhere(self, text: str) -> str | None:
         inside = self._tagged(text)

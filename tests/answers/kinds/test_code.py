@@ -411,7 +411,9 @@ def test_values_of_types_with_brackets():
         assert {type(each) for each in (a, *e)} == {set}
         assert {type(key) for key in g} <= {tuple}
     assert len({len(call[2]) for call in made}) > 2, "tuples of any length"
-    made = [eval(text)[0] for text in inputs_for(read_task({"problem": "def f(n=3, z=1.5, y='a', x=None): ..."}), 60)]
+    made = [
+        eval(text)[0] for text in inputs_for(read_task({"problem": "def f(n=3, zz=1.5, yy='a', xx=None): ..."}), 60)
+    ]
     assert [{type(each) for each in column} for column in list(zip(*made, strict=True))[:3]] == [{int}, {float}, {str}]
     assert len({type(call[3]) for call in made}) > 1, "None says nothing"
 

@@ -16,7 +16,8 @@ NUMBER, EXACT = parse_kind({"name": "number"}), parse_kind({"name": "number", "r
 WHOLE = (
     "{0}", "{0:,}", "{0}.0", "{0}.", "${0:,}", "{0}%", "{0} apples", "**{0}**", "x = {0}", "1 + 1 = {0}", "{0:.12e}",
     "about {0:,}.", "\\boxed{{{0}}}", "The answer is {0}.", "The answer is ${0}$ because 1 + 1 = 2.", "#### {0:,}",
-    "<answer>{0}</answer>", "First 3, then 4.\nSo the total is {0} km.", "{0}/1", "The answer is 7.\nNo, it is {0}",
+    "<answer>{0}</answer>", "First 3, then 4.\nSo the total is {0} km.", "{0}/1",
+    "The answer is 7.\nNo, the answer is {0}",
 )  # fmt: skip
 
 
