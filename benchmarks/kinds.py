@@ -100,7 +100,7 @@ def math() -> Rows:
     from openrlhf.utils.math_utils import grade_answer
 
     from restrain_openrlhf.answers import classes
-    from restrain_openrlhf.answers.keys import remembered_key
+    from restrain_openrlhf.answers.keys import canonical_key
 
     rng = random.Random(0)
     groups = [[written(rng, gold) for _ in range(N)] for gold in rng.choices(GOLDS, k=GROUPS)]
@@ -117,8 +117,8 @@ def math() -> Rows:
 
     theirs = median_seconds(lambda: [pairwise(group) for group in groups[:64]])
     return {
-        "keys and classes": median_seconds(lambda: list(map(classes, groups)), remembered_key.cache_clear),
-        "1 % hostile": median_seconds(lambda: list(map(classes, hostile)), remembered_key.cache_clear),
+        "keys and classes": median_seconds(lambda: list(map(classes, groups)), canonical_key.cache_clear),
+        "1 % hostile": median_seconds(lambda: list(map(classes, hostile)), canonical_key.cache_clear),
         "OpenRLHF's grade_answer": theirs * GROUPS / 64,
     }
 

@@ -126,7 +126,9 @@ def _block(word: Any) -> Any:
 def _groups(name: str, given: Any, kind: type, called: str) -> list[list[Any]]:
     """The groups, of which a single one needs no list around it. Raises DataError for another form, or an empty one."""
     outer = _listed(given)
-    groups = [outer] if outer and isinstance(outer[0], kind) else [_listed(group) for group in outer or ()]
+    groups: list[list[Any] | None] = (
+        [outer] if outer and isinstance(outer[0], kind) else [_listed(group) for group in outer or ()]
+    )
     found = [group for group in groups if group and all(isinstance(value, kind) for value in group)]
     if not found or len(found) != len(groups):
         raise DataError(
@@ -138,7 +140,9 @@ def _groups(name: str, given: Any, kind: type, called: str) -> list[list[Any]]:
 
 def _each(name: str, given: Any, kind: type, count: int) -> list[Any]:
     """One value for each group. Raises DataError for another number of values, and for values of another type."""
-    found = [given] if isinstance(given, kind) else [None] * count if given is None else _listed(given)
+    found: list[Any] | None = (
+        [given] if isinstance(given, kind) else [None] * count if given is None else _listed(given)
+    )
     if found is None or len(found) != count or not all(value is None or isinstance(value, kind) for value in found):
         raise DataError(f"{name} is {given!r:.60}. Give {count}, one for each group, of type {kind.__name__}.")
     return found

@@ -59,7 +59,7 @@ def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method,
 def test_whole_groups_of_any_method_are_served_without_a_service_block(tmp_path, method):
     from restrain_openrlhf.scoring.service.service_config import load_service_config
 
-    for service in ("", "service:\n", "service: {limits: {groups: 9}}\n"):
+    for service in ("", "service:\n", "service: {limits: {pending: 9}}\n"):
         (tmp_path / "service.yaml").write_text(f"method: {method}\n{service}")
         assert load_service_config(tmp_path / "service.yaml").service.group_size is None
 

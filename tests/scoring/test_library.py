@@ -79,7 +79,7 @@ def test_arrays_and_tensors_are_taken_as_lists(array):
         (([["a"], "b"],), "responses"),
         (([["a", 3]],), "responses"),
         ((["a"], ["p", "q"]), "prompts"),
-        (([["a"], ["b"]], "p"), "prompts is 'p'. Give 2, one for each group"),
+        (([["a"], ["b"]], "p"), "prompts is 'p'"),
         ((["a"], 5), "prompts"),
     ],
 )

@@ -149,10 +149,9 @@ def application(service: Service) -> Starlette:
     async def metrics(_request: Request) -> Response:
         return PlainTextResponse(generate_latest(service.metrics.registry))
 
-    posts = {"/v1/score": score, "/get_reward": get_reward}
-    gets = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
-    routes = [Route(path, serve, methods=["POST"]) for path, serve in posts.items()]
-    return Starlette(routes=[*routes, *(Route(path, serve) for path, serve in gets.items())])
+    posts = [Route("/v1/score", score, methods=["POST"]), Route("/get_reward", get_reward, methods=["POST"])]
+    gets = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    return Starlette(routes=[*posts, *gets])
 
 
 class DrainingServer(uvicorn.Server):
