@@ -107,15 +107,15 @@ def _scored(
 
     Raises DataError if there is no row.
     """
-    place = None
-    for place, row in rows:
+    count = 0
+    for count, (place, row) in enumerate(rows, start=1):
         try:
             score = one(row)
         except RestrainError as error:
             raise type(error)(f"{path}, {place}: {error}") from None
         missing.add(row.responses, score.classes)
         yield score
-    if place is None:
+    if count == 0:
         raise DataError(f"{path}: has no rows, so there is nothing to score.")
 
 
