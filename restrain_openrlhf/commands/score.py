@@ -107,15 +107,16 @@ def _scored(
 
     Raises DataError if there is no row.
     """
-    count = 0
-    for count, (place, row) in enumerate(rows, start=1):
+    is_empty = True
+    for place, row in rows:
+        is_empty = False
         try:
             score = one(row)
         except RestrainError as error:
             raise type(error)(f"{path}, {place}: {error}") from None
         missing.add(row.responses, score.classes)
         yield score
-    if count == 0:
+    if is_empty:
         raise DataError(f"{path}: has no rows, so there is nothing to score.")
 
 
