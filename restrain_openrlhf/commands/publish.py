@@ -23,7 +23,7 @@ from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.records.metrics import read_held_out
 
 CARD, TEMPLATE = "README.md", Path(__file__).with_name("publish.md.j2")
-# A folder whose card has this tag was written by this command, and may be replaced.
+# A folder whose card has this tag in its front matter was written by this command, and may be replaced.
 TAG = "restrain-openrlhf"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # Where transformers and peft note the folder that a model was loaded from.
@@ -55,10 +55,15 @@ def publish(
             raise ConfigError(f"{option} {value!r}: is not a name on the hub. Give OWNER/NAME.")
     found = finished_run(run)
     folder, called = output_folder(out or found.path / "hub"), name or f"OWNER/{found.path.name}"
-    if folder.exists() and not ((folder / CARD).is_file() and TAG in (folder / CARD).read_text(encoding="utf-8")):
+    if folder.exists() and not _is_ours(folder / CARD):
         raise ConfigError(f"--out {folder}: exists, and was not written by `restrain publish`. Name another folder.")
     write_folder(found, folder, called, base_model, measured_accuracies(found, evaluation or ()))
     typer.echo(f"folder: {folder}\nRead it, then push it: hf upload {called} {folder}")
+
+
+def _is_ours(card: Path) -> bool:
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    return text.startswith("---\n") and f"\n- {TAG}\n" in text.split("\n---\n")[0]
 
 
 def finished_run(path: Path) -> RunFolder:

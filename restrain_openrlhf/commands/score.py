@@ -107,15 +107,16 @@ def _scored(
 
     Raises DataError if there is no row.
     """
-    place = None
+    is_empty = True
     for place, row in rows:
+        is_empty = False
         try:
             score = one(row)
         except RestrainError as error:
             raise type(error)(f"{path}, {place}: {error}") from None
         missing.add(row.responses, score.classes)
         yield score
-    if place is None:
+    if is_empty:
         raise DataError(f"{path}: has no rows, so there is nothing to score.")
 
 

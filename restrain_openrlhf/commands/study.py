@@ -161,12 +161,14 @@ class Curve:
     @property
     def mean(self) -> Floats:
         """Mean over seeds, at each step."""
-        return self.values.mean(axis=0)
+        found: Floats = self.values.mean(axis=0)
+        return found
 
     @property
     def deviation(self) -> Floats:
         """Standard deviation over seeds at each step; 0 for a single seed."""
-        return self.values.std(axis=0, ddof=min(1, len(self.values) - 1))
+        found: Floats = self.values.std(axis=0, ddof=min(1, len(self.values) - 1))
+        return found
 
 
 def accuracies(runs: Sequence[StudyRun]) -> list[Curve]:

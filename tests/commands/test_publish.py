@@ -157,7 +157,10 @@ def test_it_can_be_written_again_but_not_over_something_else(run, tmp_path):
     published(run)
     assert not (run / "hub" / "stale.json").exists()
     (tmp_path / "mine").mkdir()
-    assert "Name another folder" in refused("publish", run, "--out", tmp_path / "mine")
+    for text in ("", "# restrain-openrlhf\n", "---\ntags:\n- other\n---\n\n- restrain-openrlhf\n"):
+        (tmp_path / "mine" / "README.md").write_text(text)
+        assert "Name another folder" in refused("publish", run, "--out", tmp_path / "mine")
+        assert (tmp_path / "mine" / "README.md").read_text() == text
 
 
 def test_bad_input_is_refused(run, tmp_path):

@@ -145,7 +145,7 @@ def _page(run: ViewedRun, notes: Sequence[str], data: dict[str, str]) -> Iterato
         digests={"script": " ".join(map(_digest, scripts)), "style": " ".join(map(_digest, styles))},
         styles=map(Markup, styles),
         scripts=map(Markup, scripts),
-        data={key: Markup(text) for key, text in data.items()},
+        data=data,
     )
 
 
