@@ -143,8 +143,6 @@ def _totals(run: Path, found: LabelQuality) -> Table:
     table.add_row("rollouts that are right", _percent(total.rollout_accuracy))
     agrees = f"{_percent(total.reward_accuracy)} of {total.signals} rollouts"
     table.add_row("reward accuracy: the signal's sign agrees", agrees)
-    penalized = f"{total.penalized_with_right} of {total.penalized}"
-    table.add_row("penalised groups that had a right rollout", penalized)
     return table
 
 

@@ -128,14 +128,6 @@ class Template:
     stops: tuple[str, ...] = ()
     verbatim: bool = False
 
-    @property
-    def adds_special_tokens(self) -> bool:
-        """Whether the tokenizer adds its beginning mark, as vLLM lets it for texts; a chat template writes the mark.
-
-        A template that begins with the mark gets no second one (reference/offline_engine.py).
-        """
-        return not self.chat
-
 
 TEMPLATES: Mapping[str, Template] = {
     entry.name: entry
@@ -258,7 +250,8 @@ class Evaluation:
 
     @cached_property
     def marks(self) -> Marks:
-        return Marks(self.template.adds_special_tokens, self.template.stops, end_tokens(self.tokenizer))
+        """The tokenizer adds its beginning mark, as vLLM lets it for texts, unless a chat template writes the mark."""
+        return Marks(not self.template.chat, self.template.stops, end_tokens(self.tokenizer))
 
     @cached_property
     def context(self) -> int:

@@ -77,7 +77,6 @@ def test_a_run_counted_by_hand():
     assert total.rollout_accuracy == (2 + 1 + 1 + 4 + 0) / 20
     assert total.signals == 16
     assert total.reward_accuracy == (4 + 0 + 3 + 4) / 16
-    assert (total.penalized, total.penalized_with_right) == (2, 1)
     assert 0 < total.label_low < 2 / 5 < total.label_high < 1
 
 
