@@ -1,7 +1,6 @@
 """`restrain score`, `serve` and `agent-path`: votes and advantages for rollouts that other programs draw."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -80,20 +79,12 @@ def score(
     shown = console.is_terminal
     counted = shown and rollouts.suffix.lower() == ".jsonl" and rollouts.is_file()
     count = sum(1 for _ in each_line(rollouts)) if counted else None
-    placed = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
+    placed = track(placed_rollouts(rollouts), "scoring", total=count, console=console, disable=not shown)
     missing = MissingSoFar()
     write_rows(out, _scored(rollouts, placed, missing, lambda row: score_row(row, chosen, artifact, kind)))
     if many := missing.warning("the file's rollouts", kind):
         console.print(f"warning: {many}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"scores: {out}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _rows(rollouts: Path) -> Iterator[tuple[str, RolloutsRow]]:
-    rows = placed_rollouts(rollouts)
-    first = next(rows, None)
-    if first is None:
-        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
-    return chain([first], rows)
 
 
 def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -> Method:

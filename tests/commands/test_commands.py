@@ -186,7 +186,7 @@ def test_plot_draws_runs_and_refuses_a_folder_that_is_none(tmp_path):
     done = restrain("plot", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "plots")
     assert done.returncode == 0, done.stderr
     pictures = {path.name for path in (tmp_path / "plots").glob("*.png")}
-    assert pictures == {"training.png", "votes.png", "speed.png", "majority-one.png", "majority-two.png"}
+    assert pictures == {"training.png", "votes.png", "speed.png"}
     assert "metrics.jsonl" in refused("plot", tmp_path)
 
 

@@ -24,7 +24,7 @@ from restrain_openrlhf.evaluation.figures import (
     save_run_figures,
     write_page,
 )
-from restrain_openrlhf.evaluation.grade import SizeRow, grade_vote, reliability
+from restrain_openrlhf.evaluation.grade import ReliabilitySoFar, SizeRow, grade_vote
 from restrain_openrlhf.evaluation.result import Scores, accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
 from restrain_openrlhf.hook.launch.train import train
@@ -133,14 +133,13 @@ def _accuracy(value: Scores, k: int) -> list[str]:
 
 def _pictures(out: Path, results: Sequence[MethodResult]) -> list[Picture]:
     runs = [replace(load_curves(train_folder(out, each.method)), name=each.method) for each in results]
-    training, votes, speed, *majorities = save_run_figures(runs, out / "plots")
+    training, votes, speed = save_run_figures(runs, out / "plots")
     reliable = draw_reliability(base_reliability(out), "the base model, before any training")
     curves, sizes = save_figures({"curves": draw_curves(out, results), "reliability": reliable}, out / "plots")
     return [
         Picture("Held-out pass@1 by training step", curves),
         Picture("Is the majority right? By the number of rollouts in it", sizes),
         Picture("Votes during training", votes),
-        *(Picture(f"Size of the majority: {run.name}", path) for run, path in zip(runs, majorities, strict=True)),
         Picture("Training", training),
         Picture("Times and speed", speed),
     ]
@@ -169,7 +168,10 @@ def base_reliability(out: Path) -> list[SizeRow]:
     gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
     reference = load_reference(out / "reference.jsonl")
     kind = reference.provenance.kind
-    return reliability([grade_vote(row, gold[row.problem_hash], kind) for row in reference.rows])
+    found = ReliabilitySoFar(ROLLOUTS)
+    for row in reference.rows:
+        found.add(grade_vote(row, gold[row.problem_hash], kind))
+    return found.rows()
 
 
 ROLLOUTS = 16

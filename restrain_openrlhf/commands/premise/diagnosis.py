@@ -122,7 +122,7 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         votes.add(group)
     common = [_Answer(key) for key, _ in votes.rollouts.most_common(MOST_COMMON)]
     methods = Comparison(settings, votes.shares, frozen.n, common[0].key if common else None)
-    gold = ReliabilitySoFar()
+    gold = ReliabilitySoFar(frozen.n)
     for place, group in enumerate(frozen.groups):
         methods.add(place, group)
         for answer in common:
