@@ -40,22 +40,6 @@ def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words", "message"),
-    [
-        ("p.jsonl", '{"q": "x"}\n', (), "line 1: has no known column of prompts; its columns are q"),
-        ("p.jsonl", '{"problem": ""}\n', (), "line 1: its prompt is empty"),
-        ("p.jsonl", '{"problem": "x"}\n', ("--prompt-column", "q"), "has no column 'q'"),
-        ("p.jsonl", "", (), "has no rows"),
-        ("p.xlsx", "", (), "is not a"),
-    ],
-)
-def test_prompts_that_cannot_be_read_are_refused(tmp_path, name, content, words, message):
-    (tmp_path / name).write_text(content)
-    given = ("--source", tmp_path / name, "--out", tmp_path / "t.jsonl")
-    assert message in refused("data", "prepare", "own", *given, *words)
-
-
-@pytest.mark.parametrize(
     ("words", "message"),
     [
         (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
@@ -97,7 +81,7 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
         (("--benchmarks", "table3", "--benchmark-dir", "."), "has no aime24.jsonl"),
         (("--benchmarks", "../x=absent.jsonl"), "'../x' cannot name a folder"),
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
-        (("--benchmarks", "OWN", "--protocol", "beam"), "is not one of 'paper', 'greedy'"),
+        (("--benchmarks", "OWN", "--protocol", "beam"), "'beam' is not one of"),
         (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
         (("--benchmarks", "OWN", "--model", "./absent"), "no such model folder"),
     ],
