@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.commands.options import GOLD, sampling_progress, to_folder, with_options
+from restrain_openrlhf.commands.options import GOLD, sampling_progress, to_folder, wide_console, with_options
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import Evaluation, Request
 from restrain_openrlhf.evaluation.labels import Measures, gold_for, label_quality
@@ -128,7 +128,7 @@ def analyze(
         steps = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
         table.add_row(steps, *_cells(part.measures))
     without = f"{found.prompts_without_gold} of {found.prompts} prompts and {found.groups_without_gold} groups"
-    Console(soft_wrap=True, highlight=False).print(table, f"Without gold: {without}.")
+    wide_console().print(table, f"Without gold: {without}.", highlight=False)
 
 
 def _cells(found: Measures) -> list[str]:
