@@ -1,27 +1,12 @@
 """What a user types around data and evaluation, and what bad input gets."""
 
-import json
-
 import pytest
 
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.command_line import refused, restrain
-from tests.commands.test_commands import boxed, rows_of
+from tests.commands.test_commands import rows_of
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
-
-
-def test_a_prepared_csv_and_its_sidecar_serve_premise(tmp_path, write_jsonl):
-    (tmp_path / "own.csv").write_text("problem,answer\n1+1=,2\n")
-    out = tmp_path / "t.jsonl"
-    words = ("--source", tmp_path / "own.csv", "--answer-column", "answer", "--out", out)
-    assert restrain("data", "prepare", "own", *words).returncode == 0
-    rollouts = write_jsonl("r.jsonl", [{"id": 1, "problem": "1+1=", "responses": boxed("2", "2", "3")}])
-    words = ("--rollouts", rollouts, "--gold", tmp_path / "t.gold.jsonl", "--set", "kappa=2")
-    done = restrain("premise", *words, "--json")
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)["gold"]["by_size"]
-    assert (row["size"], row["n"], row["pass_at_n"], row["majority_accuracy"]) == (2, 3, 1, 1)
 
 
 def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
