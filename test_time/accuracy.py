@@ -16,7 +16,7 @@ from restrain_openrlhf.data.gold import ProblemIdentity, PromptOnly, load_gold
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.job import Evaluation, Request
+from restrain_openrlhf.evaluation.job import Evaluation, ProtocolName, Request
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.machine.processes import run_command
 from test_time.adaptation import Adaptation, Plan
@@ -136,7 +136,7 @@ def _write_set(job: Adaptation, name: str, kind: AnswerKind, rows: Sequence[Prob
 
 
 def _results(
-    job: Adaptation, plan: Plan, policy: Policy, sets: Mapping[str, EvaluationSet], protocol: str, n: int
+    job: Adaptation, plan: Plan, policy: Policy, sets: Mapping[str, EvaluationSet], protocol: ProtocolName, n: int
 ) -> dict[str, Result]:
     """The results by set. A process of `restrain eval` for each kind of answer draws and grades the responses."""
     flags, out = plan.config.openrlhf, job.out / "evaluation" / f"{policy.name.replace(' ', '-')}-{protocol}"
@@ -145,7 +145,7 @@ def _results(
         request = Request(
             model=policy.model,
             out=out,
-            benchmarks=",".join(f"{name}={path}" for name, path in alike.items()),
+            benchmarks=tuple(f"{name}={path}" for name, path in alike.items()),
             answers=kind,
             protocol=protocol,
             n=n,

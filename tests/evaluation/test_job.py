@@ -25,8 +25,11 @@ def test_the_command_makes_the_same_request(monkeypatch, tmp_path, more):
         raise RunError("asked")
 
     monkeypatch.setattr(evaluate, "Evaluation", keep)
-    request = Request(model="some/model", benchmarks="x=x.jsonl, table3", out=tmp_path / "out", **more)
-    assert restrain(*request.words()).returncode == 2
-    assert asked == [request]
-    assert request.benchmarks == ("x=x.jsonl", "aime24", "amc83", "math500")
+    request = Request(
+        model="some/model", benchmarks=("x=x.jsonl", "aime24", "amc83", "math500"), out=tmp_path / "out", **more
+    )
+    words = request.words()
+    assert restrain(*words).returncode == 2
+    assert restrain(*(word.replace("aime24,amc83,math500", "table3") for word in words)).returncode == 2
+    assert asked == [request, request]
     assert request.shard == (Shard(1, 3) if "shard" in more else Shard(0, 1))

@@ -102,7 +102,7 @@ def offline_pass(kind, rows, tmp_path):
 
 def evaluation(kind, rows, tmp_path):
     kind = parse_kind(kind)
-    request = Request(model=str(ADDITION.model), benchmarks=str(rows), out=tmp_path / "out", answers=kind)
+    request = Request(model=str(ADDITION.model), benchmarks=(str(rows),), out=tmp_path / "out", answers=kind)
     assert Evaluation(request).passes
 
 
