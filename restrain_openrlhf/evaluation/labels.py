@@ -89,8 +89,8 @@ def _problems(flags: Mapping[str, Any], gold: Path) -> Iterator[tuple[str, Mappi
     """Each problem of the run's training set with its row. Raises DataError if the run does not record the set."""
     if not (name := flags.get("data.prompt_dataset")):
         raise DataError(
-            f"{gold}: gives gold by id, or by columns of the prompts' rows, but this run does not record its training "
-            "set, so that they cannot be matched. Give rows {problem, answer}."
+            f"{gold}: cannot be matched by id, nor graded by columns of the prompts' rows, because this run does not "
+            "record its training set. Give rows {problem, answer}, for a kind of answer that reads no columns."
         )
     key, split = str(flags.get("data.input_key") or "input"), str(flags.get("data.prompt_split") or "train")
     source = PromptSource(str(name), key, split=split)

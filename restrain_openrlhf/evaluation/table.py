@@ -17,9 +17,6 @@ from restrain_openrlhf.evaluation.result import EvaluationProvenance, Result
 from restrain_openrlhf.records.folder import RunFolder
 
 FILE = Path(__file__).with_name("paper.csv")
-MEAN = "mean"
-# The method of a model that was not trained by the paper's authors.
-BASE = "base"
 TEST_TIME = "test-time"
 # Levels from a trained model up to its run: <run>/model, <run>/checkpoints/<one>, or an adaptation's <out>/train/.
 LEVELS = 3

@@ -14,9 +14,7 @@ from restrain_openrlhf.evaluation import table as tables
 from restrain_openrlhf.evaluation.job import PROTOCOLS
 from restrain_openrlhf.evaluation.result import Result, Scores, load_results
 from restrain_openrlhf.evaluation.table import (
-    BASE,
     FILE,
-    MEAN,
     TEST_TIME,
     as_csv,
     as_markdown,
@@ -39,12 +37,12 @@ def test_the_file_is_the_one_that_was_compared():
 
 def test_all_names_are_known():
     cells = every_cell()
-    assert {cell.benchmark for cell in cells} - {MEAN} <= BENCHMARKS.keys()
-    assert {cell.method for cell in cells} - {BASE} <= METHODS.keys()
+    assert {cell.benchmark for cell in cells} - {"mean"} <= BENCHMARKS.keys()
+    assert {cell.method for cell in cells} - {"base"} <= METHODS.keys()
     assert {cell.training for cell in cells} - {None, TEST_TIME} <= TRAINING_SETS.keys()
     assert {cell.protocol for cell in cells} <= PROTOCOLS.keys()
     assert {f"ablations/{cell.ablation}" for cell in cells if cell.ablation} <= set(preset_names())
-    assert {cell.method for cell in cells if cell.training is None} == {BASE}
+    assert {cell.method for cell in cells if cell.training is None} == {"base"}
 
 
 @pytest.mark.parametrize(
