@@ -55,7 +55,7 @@ def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo)
     text = write_report(demo, PREMISE).read_text()
     assert "restrain: pass@1 on 200 held-out problems rose from 50.0% (base model) to 75.0% (trained model)" in text
     assert "ttrl: pass@1 on 200 held-out problems fell from 50.0% (base model) to 30.0% (trained model)" in text
-    assert text.count("data:image/png") == 7
+    assert text.count("data:image/png") == 5
     assert text.index("<td>base model</td>") < text.index("<td>restrain</td>") < text.index("<td>ttrl</td>")
     assert text.index("Held-out pass@1 by training step") < text.index("Is the majority right?") < text.index("Votes")
 
