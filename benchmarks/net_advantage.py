@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from restrain_openrlhf import score
-from restrain_openrlhf.evaluation.grade import each_rollouts
+from restrain_openrlhf.evaluation.grade import placed_rollouts
 from restrain_openrlhf.method.types import Floats
 
 CLIP = 0.2
@@ -27,7 +27,7 @@ def gradient(advantages: Floats, ratios: Floats) -> Floats:
 
 
 def main(path: Path, kappa: float, seeds: int = 5) -> None:
-    texts = [row.responses for row in each_rollouts(path)]
+    texts = [row.responses for _, row in placed_rollouts(path)]
     scores = score(texts, method={**METHOD, "kappa": kappa})
     net = np.array([group.pair.net for group in scores])
     mean, deviation = net.mean(1, keepdims=True), net.std(1, ddof=1, keepdims=True)

@@ -313,7 +313,7 @@ def base_reliability(out: Path) -> list[SizeRow]:
     gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
     reference = load_reference(out / "reference.jsonl")
     kind = reference.provenance.kind
-    found = ReliabilitySoFar()
+    found = ReliabilitySoFar(reference.provenance.n)
     for row in reference.rows:
         found.add(grade_vote(row, gold[row.problem_hash], kind))
     return found.rows()

@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.commands.options import GOLD, sampling_progress, to_folder, with_options
+from restrain_openrlhf.commands.options import GOLD, sampling_progress, to_folder, wide_console, with_options
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import Evaluation, Request
-from restrain_openrlhf.evaluation.labels import LabelQuality, gold_for, label_quality
+from restrain_openrlhf.evaluation.labels import Measures, gold_for, label_quality
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder, load_results
 from restrain_openrlhf.evaluation.table import as_csv, as_markdown, build_table
 from restrain_openrlhf.records.folder import RunFolder
@@ -122,31 +122,16 @@ def analyze(
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
         return
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(_totals(run, found))
-    by_step = Table("step", "groups", "majority right", "some right", "signal agrees", title="by step")
-    for each in found.by_window:
-        part = each.measures
-        shares = map(_percent, (part.label_accuracy, part.some_right, part.reward_accuracy))
-        steps = str(each.first) if each.first == each.last else f"{each.first} to {each.last}"
-        by_step.add_row(steps, str(part.groups), *shares)
-    console.print(by_step)
+    table = Table("steps", "groups", "majority right", "95 %", "some right", "rollouts right", "signal agrees", "of")
+    table.add_row("all", *_cells(found.total), end_section=True)
+    for part in found.by_window:
+        steps = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
+        table.add_row(steps, *_cells(part.measures))
+    without = f"{found.prompts_without_gold} of {found.prompts} prompts and {found.groups_without_gold} groups"
+    wide_console().print(table, f"Without gold: {without}.", highlight=False)
 
 
-def _totals(run: Path, found: LabelQuality) -> Table:
-    table, total = Table("of the kept rollouts", "", title=str(run), title_justify="left"), found.total
-    bounds = f"[{_percent(total.label_low)}, {_percent(total.label_high)}]"
-    table.add_row("groups with gold, without", f"{total.groups}, {found.groups_without_gold}")
-    table.add_row("prompts without gold, of all", f"{found.prompts_without_gold} of {found.prompts}")
-    table.add_row("label accuracy: the majority is right", f"{_percent(total.label_accuracy)} {bounds}")
-    table.add_row("some rollout is right", _percent(total.some_right))
-    table.add_row("rollouts that are right", _percent(total.rollout_accuracy))
-    agrees = f"{_percent(total.reward_accuracy)} of {total.signals} rollouts"
-    table.add_row("reward accuracy: the signal's sign agrees", agrees)
-    penalized = f"{total.penalized_with_right} of {total.penalized}"
-    table.add_row("penalised groups that had a right rollout", penalized)
-    return table
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.1%}"
+def _cells(found: Measures) -> list[str]:
+    bounds, agrees = f"{found.label_low:.1%} to {found.label_high:.1%}", found.reward_accuracy
+    shares = [f"{found.label_accuracy:.1%}", bounds, f"{found.some_right:.1%}", f"{found.rollout_accuracy:.1%}"]
+    return [str(found.groups), *shares, "–" if agrees is None else f"{agrees:.1%}", str(found.signals)]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -112,22 +111,19 @@ LEGEND_CHARACTERS = 150
 class RunCurves:
     """The curves of one run, and the run's name in legends.
 
-    `steps` has all steps. `curves` has each panel's steps and values by the panel's title. `sizes` has, for each step,
-    the share of groups with each size of the majority.
+    `steps` has all steps, and `curves` each panel's steps and values by the panel's title.
     """
 
     name: str
     steps: list[int]
     curves: Mapping[str, tuple[list[int], list[float]]]
-    sizes: list[list[float]]
 
     @classmethod
     def of(cls, name: str, rows: Iterable[StepRow], panels: Sequence[Panel] = ALL) -> Self:
         """The curves of a run's rows. Only the numbers that the panels show are kept in memory."""
-        run = cls(name, [], {panel.title: ([], []) for panel in panels}, [])
+        run = cls(name, [], {panel.title: ([], []) for panel in panels})
         for row in rows:
             run.steps.append(row.step)
-            run.sizes.append([count / row.votes["prompts"] for count in row.votes["majority_histogram"]])
             for panel in panels:
                 if (number := panel.value(row)) is not None:
                     steps, values = run.curves[panel.title]
@@ -177,32 +173,10 @@ def _add_legend(figure: Figure, runs: Sequence[RunCurves]) -> None:
     figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)
 
 
-def draw_majority_sizes(run: RunCurves, brightest: float) -> Figure:
-    """A figure of the share of groups by the size of their majority (vertical) and the step (horizontal).
-
-    The colours go from 0 to the share `brightest`.
-    """
-    shares = np.array(run.sizes)
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    extent = (run.steps[0] - 0.5, run.steps[-1] + 0.5, -0.5, shares.shape[1] - 0.5)
-    image = axes.imshow(shares.T, vmin=0, vmax=brightest, origin="lower", aspect="auto", extent=extent)
-    axes.set_title(f"{run.name}: size of the majority", wrap=True)
-    axes.set(xlabel="step", ylabel="voters in the majority")
-    figure.colorbar(image, label="share of groups")
-    return figure
-
-
 def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
-    """Write training.png, votes.png, speed.png and one figure of majority sizes per run into `out`.
-
-    The figures of majority sizes have one scale of colours, so that runs can be compared. Returns the paths.
-    """
-    brightest = max(share for run in runs for shares in run.sizes for share in shares)
+    """Write training.png, votes.png and speed.png into `out`, with a line for each run. Returns the paths."""
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
-    figures = {name: draw_panels(runs, of) for name, of in panels.items()}
-    sizes = {f"majority-{run.name.replace('/', '-')}": draw_majority_sizes(run, brightest) for run in runs}
-    return save_figures(figures | sizes, out)
+    return save_figures({name: draw_panels(runs, of) for name, of in panels.items()}, out)
 
 
 def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:

@@ -126,17 +126,16 @@ class RolloutsRow(Identified):
 
 
 def placed_rollouts(path: Path) -> Iterator[tuple[str, RolloutsRow]]:
-    """The rows with their places. Raises DataError for a damaged row, and repeated ids."""
-    return identified(path, ((place, validated(path, place, row, RolloutsRow)) for place, row in placed_rows(path)))
+    """All rows with their places.
 
-
-def each_rollouts(path: Path) -> Iterator[RolloutsRow]:
-    """All rows. Raises DataError for a damaged row, a row without responses, repeated ids, NULs, and an empty file."""
+    Raises DataError for a damaged row, a row without responses, repeated ids, NULs, and an empty file.
+    """
     place = ""
-    for place, row in placed_rollouts(path):
+    rows = ((place, validated(path, place, row, RolloutsRow)) for place, row in placed_rows(path))
+    for place, row in identified(path, rows):
         if not row.responses:
             raise DataError(f"{path}, {place}: responses is empty. Remove the row.")
-        yield row
+        yield place, row
     if not place:
         raise DataError(f"{path}: has no rows. Give a file of rollouts.")
 
@@ -241,23 +240,14 @@ class SizeRow(BaseModel, frozen=True):
 
 
 class ReliabilitySoFar:
-    """Counts, problem by problem, how reliable majorities of each size are."""
+    """Counts, problem by problem, how reliable majorities of each size are, where every problem has n rollouts."""
 
-    def __init__(self) -> None:
+    def __init__(self, n: int) -> None:
         # For each size of the majority: problems, problems with a right rollout, with a right majority, and right
         # rollouts.
-        self._counts = np.zeros((0, 4), dtype=np.int64)
+        self._counts = np.zeros((n + 1, 4), dtype=np.int64)
 
     def add(self, row: GradeRow) -> None:
-        """Count a problem. Raises DataError if it has another number of rollouts than the problems before."""
-        n, before = len(row.answers), len(self._counts) - 1
-        if before not in (-1, n):
-            raise DataError(
-                f"The problems have {sorted({before, n})} rollouts. Sizes of majorities can be compared only if every "
-                "problem has the same number."
-            )
-        if before == -1:
-            self._counts = np.zeros((n + 1, 4), dtype=np.int64)
         found = 1, any(row.correct), majority_right(row.group, row.correct), sum(row.correct)
         self._counts[row.group.votes.majority_count] += found
 

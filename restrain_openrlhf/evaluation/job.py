@@ -1,7 +1,7 @@
 """How an evaluation asks a model: options, protocols, Qwen2.5-Math's templates, and the checked passes that result."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -48,6 +48,14 @@ GREEDY = SamplingProtocol("greedy", n=1, temperature=0.0, top_p=1.0)
 PROTOCOLS: Mapping[str, SamplingProtocol] = {entry.name: entry for entry in (PAPER, GREEDY)}
 
 
+ProtocolName = Literal["paper", "greedy"]
+
+
+def of_word(read: Callable[[str], object]) -> BeforeValidator:
+    """Reads a field that is typed as a word; code gives what the word stands for."""
+    return BeforeValidator(lambda given: read(given) if isinstance(given, str) else given)
+
+
 class Request(BaseModel):
     """The options of `restrain eval`. None means that the protocol or the model decides.
 
@@ -58,7 +66,7 @@ class Request(BaseModel):
 
     model: str
     """Model: a hub id or a local folder."""
-    benchmarks: Annotated[tuple[str, ...], BeforeValidator(benchmark_words), PlainSerializer(",".join)] = Field(
+    benchmarks: Annotated[tuple[str, ...], of_word(benchmark_words), PlainSerializer(",".join)] = Field(
         description=(
             "Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl. table1 and table3 stand for "
             "those of the paper's tables."
@@ -66,11 +74,11 @@ class Request(BaseModel):
     )
     out: Annotated[Path, AfterValidator(output_folder)]
     """Output folder for responses, grades and results."""
-    protocol: Literal["paper", "greedy"] = "paper"
+    protocol: ProtocolName = "paper"
     """paper (T 0.6, top-p 0.95, 16 responses), or greedy."""
     n: int | None = Field(None, ge=1)
     """Responses per problem; default: the protocol's."""
-    shard: Annotated[Shard, BeforeValidator(Shard.named), PlainSerializer(str)] = WHOLE
+    shard: Annotated[Shard, of_word(Shard.named), PlainSerializer(str)] = WHOLE
     """I/K: run only shard I of K, counted from 0."""
     template: str = "auto"
     """Prompt template: a name, or a text with {} (docs/journeys/evaluation.md)."""
@@ -120,14 +128,6 @@ class Template:
     chat: bool = False
     stops: tuple[str, ...] = ()
     verbatim: bool = False
-
-    @property
-    def adds_special_tokens(self) -> bool:
-        """Whether the tokenizer adds its beginning mark, as vLLM lets it for texts; a chat template writes the mark.
-
-        A template that begins with the mark gets no second one (reference/offline_engine.py).
-        """
-        return not self.chat
 
 
 TEMPLATES: Mapping[str, Template] = {
@@ -251,7 +251,8 @@ class Evaluation:
 
     @cached_property
     def marks(self) -> Marks:
-        return Marks(self.template.adds_special_tokens, self.template.stops, end_tokens(self.tokenizer))
+        """The tokenizer adds its beginning mark, as vLLM lets it for texts, unless a chat template writes the mark."""
+        return Marks(not self.template.chat, self.template.stops, end_tokens(self.tokenizer))
 
     @cached_property
     def context(self) -> int:

@@ -89,8 +89,8 @@ def _problems(flags: Mapping[str, Any], gold: Path) -> Iterator[tuple[str, Mappi
     """Each problem of the run's training set with its row. Raises DataError if the run does not record the set."""
     if not (name := flags.get("data.prompt_dataset")):
         raise DataError(
-            f"{gold}: gives gold by id, or by columns of the prompts' rows, but this run does not record its training "
-            "set, so that they cannot be matched. Give rows {problem, answer}."
+            f"{gold}: cannot be matched by id, nor graded by columns of the prompts' rows, because this run does not "
+            "record its training set. Give rows {problem, answer}, for a kind of answer that reads no columns."
         )
     key, split = str(flags.get("data.input_key") or "input"), str(flags.get("data.prompt_split") or "train")
     source = PromptSource(str(name), key, split=split)
@@ -129,8 +129,7 @@ class Measures(BaseModel, frozen=True):
     of groups with a right rollout, and `rollout_accuracy` that of right rollouts.
 
     `signals` counts trained rollouts with a net advantage, and `reward_accuracy` is the share of them that are right
-    and pushed up, or wrong and pushed down. `penalized` counts groups, and `penalized_with_right` those of them with a
-    right rollout.
+    and pushed up, or wrong and pushed down.
     """
 
     groups: int
@@ -141,8 +140,6 @@ class Measures(BaseModel, frozen=True):
     rollout_accuracy: float
     signals: int
     reward_accuracy: float | None
-    penalized: int
-    penalized_with_right: int
 
 
 class Counts(NamedTuple):
@@ -159,8 +156,6 @@ class Counts(NamedTuple):
     rollouts_right: int = 0
     signals: int = 0
     agreeing: int = 0
-    penalized: int = 0
-    penalized_with_right: int = 0
 
     @classmethod
     def of(cls, group: KeptGroup, gold: PromptGold) -> Self:
@@ -175,8 +170,6 @@ class Counts(NamedTuple):
             rollouts_right=sum(right),
             signals=len(signals),
             agreeing=sum(signals),
-            penalized=int(group.penalized),
-            penalized_with_right=int(group.penalized and any(right)),
         )
 
     def plus(self, other: Self) -> Self:
@@ -194,8 +187,6 @@ class Counts(NamedTuple):
             rollout_accuracy=self.rollouts_right / self.rollouts,
             signals=self.signals,
             reward_accuracy=self.agreeing / self.signals if self.signals else None,
-            penalized=self.penalized,
-            penalized_with_right=self.penalized_with_right,
         )
 
 

@@ -17,9 +17,6 @@ from restrain_openrlhf.evaluation.result import EvaluationProvenance, Result
 from restrain_openrlhf.records.folder import RunFolder
 
 FILE = Path(__file__).with_name("paper.csv")
-MEAN = "mean"
-# The method of a model that was not trained by the paper's authors.
-BASE = "base"
 TEST_TIME = "test-time"
 # Levels from a trained model up to its run: <run>/model, <run>/checkpoints/<one>, or an adaptation's <out>/train/.
 LEVELS = 3
@@ -44,18 +41,6 @@ class PaperCell(BaseModel, frozen=True):
     column: str
     benchmark: str
     value: float
-
-    @property
-    def problems(self) -> int | None:
-        """The benchmark's number of problems.
-
-        Of several counts it is that of Qwen2.5-Math's copy, which the paper uses.
-        """
-        return None if self.benchmark == MEAN else BENCHMARKS[self.benchmark].sizes[-1]
-
-    @property
-    def responses(self) -> int:
-        return PROTOCOLS[self.protocol].n
 
 
 @cache
@@ -135,16 +120,18 @@ def what_differs(model: str, how: EvaluationProvenance) -> Iterator[str]:
     """The ways in which the paper's measurements of this model and benchmark differ from ours."""
     cells = [cell for cell in accuracies() if cell.model == model and cell.benchmark == how.benchmark]
     if not cells:
-        known = models()
-        lacks = f"no {how.benchmark} of {model}" if model in known else f"no numbers of {model}; its models are "
-        yield f"the paper has {lacks}{'' if model in known else ', '.join(known)}"
+        if model in models():
+            yield f"the paper has no {how.benchmark} of {model}"
+        else:
+            yield f"the paper has no numbers of {model}; its models are {', '.join(models())}"
         return
-    cell = cells[0]
-    if (how.protocol, how.n) != (cell.protocol, cell.responses):
-        theirs = f"the paper's by {cell.protocol} with {cell.responses}"
+    cell, responses = cells[0], PROTOCOLS[cells[0].protocol].n
+    if (how.protocol, how.n) != (cell.protocol, responses):
+        theirs = f"the paper's by {cell.protocol} with {responses}"
         yield f"ours by protocol {how.protocol} with {how.n} responses, {theirs}"
-    if cell.problems != how.problems:
-        yield f"ours of {how.problems} problems, the paper's taken as of {cell.problems}"
+    # Of several known numbers of problems, the last is that of Qwen2.5-Math's copy, which the paper uses.
+    if (problems := BENCHMARKS[how.benchmark].sizes[-1]) != how.problems:
+        yield f"ours of {how.problems} problems, the paper's taken as of {problems}"
     if cell.column == "AMC23" and cell.benchmark == "amc83":
         yield "printed as AMC23; taken as the 83 problems of the TTRL line"
 

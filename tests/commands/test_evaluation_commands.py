@@ -1,27 +1,12 @@
 """What a user types around data and evaluation, and what bad input gets."""
 
-import json
-
 import pytest
 
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.command_line import refused, restrain
-from tests.commands.test_commands import boxed, rows_of
+from tests.commands.test_commands import rows_of
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
-
-
-def test_a_prepared_csv_and_its_sidecar_serve_premise(tmp_path, write_jsonl):
-    (tmp_path / "own.csv").write_text("problem,answer\n1+1=,2\n")
-    out = tmp_path / "t.jsonl"
-    words = ("--source", tmp_path / "own.csv", "--answer-column", "answer", "--out", out)
-    assert restrain("data", "prepare", "own", *words).returncode == 0
-    rollouts = write_jsonl("r.jsonl", [{"id": 1, "problem": "1+1=", "responses": boxed("2", "2", "3")}])
-    words = ("--rollouts", rollouts, "--gold", tmp_path / "t.gold.jsonl", "--set", "kappa=2")
-    done = restrain("premise", *words, "--json")
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)["gold"]["by_size"]
-    assert (row["size"], row["n"], row["pass_at_n"], row["majority_accuracy"]) == (2, 3, 1, 1)
 
 
 def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
@@ -37,22 +22,6 @@ def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
     message = refused(*words, "--benchmark-dir", tmp_path / "none")
     assert "math12k: its prompts must be compared with math500, which could not be read." in message
     assert "Name a folder that has a copy with --benchmark-dir." in message
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words", "message"),
-    [
-        ("p.jsonl", '{"q": "x"}\n', (), "line 1: has no known column of prompts; its columns are q"),
-        ("p.jsonl", '{"problem": ""}\n', (), "line 1: its prompt is empty"),
-        ("p.jsonl", '{"problem": "x"}\n', ("--prompt-column", "q"), "has no column 'q'"),
-        ("p.jsonl", "", (), "has no rows"),
-        ("p.xlsx", "", (), "is not a"),
-    ],
-)
-def test_prompts_that_cannot_be_read_are_refused(tmp_path, name, content, words, message):
-    (tmp_path / name).write_text(content)
-    given = ("--source", tmp_path / name, "--out", tmp_path / "t.jsonl")
-    assert message in refused("data", "prepare", "own", *given, *words)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +65,7 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
         (("--benchmarks", "table3", "--benchmark-dir", "."), "has no aime24.jsonl"),
         (("--benchmarks", "../x=absent.jsonl"), "'../x' cannot name a folder"),
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
-        (("--benchmarks", "OWN", "--protocol", "beam"), "is not one of 'paper', 'greedy'"),
+        (("--benchmarks", "OWN", "--protocol", "beam"), "'beam' is not one of"),
         (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
         (("--benchmarks", "OWN", "--model", "./absent"), "no such model folder"),
     ],

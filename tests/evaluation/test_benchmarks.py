@@ -263,12 +263,10 @@ def test_shared_copies_are_whole(shared, name):
 
 
 def test_a_file_of_ones_own_by_path_and_by_name(write_jsonl):
-    path = write_jsonl(
-        "mine.jsonl", [{"question": "1+1=", "answer": 2}, {"id": "x", "question": "2+2=", "answer": "4"}]
-    )
-    assert pairs(load_benchmark(str(path))) == [("0", "1+1=", "2"), ("x", "2+2=", "4")]
-    assert load_benchmark(str(path)).name == "mine"
-    assert load_benchmark(f"sums={path}").name == "sums"
+    path = write_jsonl("mine.jsonl", [{"question": "1+1=", "answer": 2}])
+    for word, name in ((str(path), "mine"), (f"sums={path}", "sums")):
+        loaded = load_benchmark(word)
+        assert (loaded.name, pairs(loaded)) == (name, [("0", "1+1=", "2")])
 
 
 @pytest.mark.parametrize(

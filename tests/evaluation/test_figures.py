@@ -3,13 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from matplotlib import colormaps, image
+from matplotlib import image
 
-from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.evaluation.figures import (
-    ALL,
     Panel,
     RunCurves,
     distinct_names,
@@ -17,24 +14,18 @@ from restrain_openrlhf.evaluation.figures import (
     draw_reliability,
     number,
     save_figures,
-    save_run_figures,
 )
-from restrain_openrlhf.evaluation.grade import GradeRow, reliability
+from restrain_openrlhf.evaluation.grade import GradeRow, ReliabilitySoFar
 from restrain_openrlhf.records.metrics import KL, LOSS
 from tests.test_time.steps import steps
-
-# Of runs of which only the sizes of majorities are looked at.
-NO_CURVES = {panel.title: ([], []) for panel in ALL}
-
-
-def graded(*answers, gold="1"):
-    classes, correct = MATHEMATICS.classes(answers, {}), [answer == gold for answer in answers]
-    return GradeRow(id="p", gold=gold, answers=answers, classes=classes, correct=correct)
 
 
 @pytest.mark.parametrize("count", [1, 9])
 def test_the_reliability_figure_of_majorities_that_are_all_right_is_drawn(tmp_path, count):
-    figure = draw_reliability(reliability([graded("1", "1")] * count), "toy")
+    found = ReliabilitySoFar(2)
+    for _ in range(count):
+        found.add(GradeRow(id="p", gold="1", answers=("1", "1"), classes=(0, 0), correct=(True, True)))
+    figure = draw_reliability(found.rows(), "toy")
     (picture,) = save_figures({"reliability": figure}, tmp_path)
     assert image.imread(picture).std() > 0.01
 
@@ -68,22 +59,6 @@ def test_a_legend_of_long_names_is_inside_of_its_figure(length, count):
     assert box.x1 <= whole.x1
     assert box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes), "it hides no curve"
     assert draw_panels(runs[:1], panels * 6).legends == []
-
-
-def test_majority_sizes_of_all_runs_have_one_scale_of_colours(tmp_path):
-    """All groups of one run are unanimous; the other's are spread evenly over two sizes, and half as bright."""
-    spread = [replace(row, votes={**row.votes, "majority_histogram": [0, 4, 4]}) for row in steps(2)]
-    runs = [
-        replace(RunCurves.of(name, rows, []), curves=NO_CURVES) for name, rows in (("one", steps(2)), ("even", spread))
-    ]
-    *_, one, even = (image.imread(path) for path in save_run_figures(runs, tmp_path))
-    yellow, teal = (np.array(colormaps["viridis"](share)[:3]) for share in (1.0, 0.5))
-
-    def is_drawn(colour, picture):
-        return bool((np.abs(picture[..., :3] - colour).max(axis=-1) < 0.01).mean() > 0.1)
-
-    assert [is_drawn(colour, one) for colour in (yellow, teal)] == [True, False]
-    assert [is_drawn(colour, even) for colour in (yellow, teal)] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Generation goes on where it stopped, in shards as whole, and never mixes two evaluations; results follow."""
 
-import fcntl
 import json
 
 import pytest
@@ -103,14 +102,6 @@ def test_a_pass_is_complete_once_every_prompt_has_its_row(toy):
 def test_where_a_model_lies_makes_no_difference():
     assert provenance(1).difference(provenance(1, model="elsewhere", source="x")) is None
     assert "model_fingerprint" in (provenance(1).difference(provenance(1, model_fingerprint="folder:2")) or "")
-
-
-def test_two_processes_do_not_write_one_file(toy):
-    sampling = toy.sampling()
-    with sampling.path.open("a") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(RunError, match="another process is writing this file"):
-            run(sampling, Engine())
 
 
 def test_other_problems_are_not_put_into_the_same_folder(toy):

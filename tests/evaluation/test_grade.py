@@ -14,15 +14,15 @@ from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import (
     GradeRow,
-    each_rollouts,
+    ReliabilitySoFar,
     grade_answers,
     interval_over_problems,
     interval_over_samples,
     maj_at_k,
     mean_pass_at_k,
     pass_at_k,
+    placed_rollouts,
     powers_up_to,
-    reliability,
     wilson_interval,
 )
 from restrain_openrlhf.evaluation.result import accuracy
@@ -56,7 +56,7 @@ def test_real_rollouts_agree_with_the_reference_grading_but_for_one_problem(shar
     reference = [json.loads(line)["reference_correct"] for line in path.read_text().splitlines()]
     differing = [
         (row.id, row.answer, ours, theirs)
-        for row, verdicts in zip(each_rollouts(path), reference, strict=True)
+        for (_, row), verdicts in zip(placed_rollouts(path), reference, strict=True)
         for response, theirs in zip(row.responses, verdicts, strict=True)
         if (ours := MATHEMATICS.grade(response, str(row.answer), {}).correct) != theirs
     ]
@@ -214,18 +214,19 @@ def test_answers_are_right_by_their_own_kind():
     assert accuracy([row], {text_hash("Who?"): "Beatles"}, text).pass_at_1 == 0.5
 
 
-def row_of(*answers):
-    return row(answers)
+def reliability(*groups):
+    found = ReliabilitySoFar(4)
+    for answers in groups:
+        found.add(row(answers))
+    return found.rows()
 
 
 def test_reliability_by_majority_size():
     rows = reliability(
-        [
-            row_of("1", "1", "1", "2"),  # majority of 3, right
-            row_of("2", "2", "1", "2"),  # majority of 3, wrong, but a right one is there
-            row_of("2", "3", "4", None),  # majority of 1, nothing right
-            row_of(None, None, None, None),
-        ]
+        ["1", "1", "1", "2"],  # majority of 3, right
+        ["2", "2", "1", "2"],  # majority of 3, wrong, but a right one is there
+        ["2", "3", "4", None],  # majority of 1, nothing right
+        [None, None, None, None],
     )
     assert [(row.size, row.problems) for row in rows] == [(0, 1), (1, 1), (3, 2)]
     three = rows[2]
@@ -233,8 +234,6 @@ def test_reliability_by_majority_size():
     assert (rows[1].pass_at_n, rows[1].majority_accuracy) == (0.0, 0.0)
 
 
-def test_sizes_count_equal_answers_and_compare_at_one_n():
-    (row,) = reliability([row_of("1/2", "0.5", "2", None)])
-    assert row.size == 2
-    with pytest.raises(DataError, match=r"\[1, 2\] rollouts"):
-        reliability([row_of("1"), row_of("1", "1")])
+def test_sizes_count_equal_answers():
+    (found,) = reliability(["1/2", "0.5", "2", None])
+    assert found.size == 2

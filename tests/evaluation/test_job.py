@@ -2,23 +2,11 @@
 
 import pytest
 
+from restrain_openrlhf.commands import evaluate
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.evaluation import job
 from restrain_openrlhf.evaluation.job import Request
+from restrain_openrlhf.reference.sampling_pass import Shard
 from tests.command_line import restrain
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """What `restrain eval` was asked for: its request and the benchmarks' names. It ends there."""
-    found = []
-
-    def keep(request, benchmarks, _shard):
-        found.append((request, [entry.name for entry in benchmarks]))
-        raise RunError("asked")
-
-    monkeypatch.setattr(job, "prepare", keep)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -26,14 +14,22 @@ def asked(monkeypatch):
     [
         {"protocol": "greedy", "n": 1, "max_new_tokens": 16},
         {"n": 4, "max_new_tokens": 100, "seed": 7, "template": "plain", "context": 256, "tensor_parallel_size": 2},
-        {"max_new_tokens": 8, "seed": 7},
+        {"shard": "1/3", "answers": "{name: text, read: tag}", "column": "q"},
     ],
 )
-def test_the_command_makes_the_same_request(asked, tmp_path, write_jsonl, more):
-    files = {name: write_jsonl(f"{name}.jsonl", [{"id": "a", "problem": "1+1=", "answer": "2"}]) for name in "xy"}
-    benchmarks = ",".join(f"{name}={path}" for name, path in files.items())
-    request = Request(model="some/model", benchmarks=benchmarks, out=tmp_path / "out", **more)
-    typed = request.model_dump(exclude_defaults=True).items()
-    words = [word for name, value in typed for word in (f"--{name.replace('_', '-')}", str(value))]
-    assert restrain("eval", *words).returncode == 2
-    assert asked == [(request, ["x", "y"])]
+def test_the_command_makes_the_same_request(monkeypatch, tmp_path, more):
+    asked = []
+
+    def keep(request):
+        asked.append(request)
+        raise RunError("asked")
+
+    monkeypatch.setattr(evaluate, "Evaluation", keep)
+    request = Request(
+        model="some/model", benchmarks=("x=x.jsonl", "aime24", "amc83", "math500"), out=tmp_path / "out", **more
+    )
+    words = request.words()
+    assert restrain(*words).returncode == 2
+    assert restrain(*(word.replace("aime24,amc83,math500", "table3") for word in words)).returncode == 2
+    assert asked == [request, request]
+    assert request.shard == (Shard(1, 3) if "shard" in more else Shard(0, 1))

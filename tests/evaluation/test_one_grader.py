@@ -133,8 +133,3 @@ def test_gold_grpo_rewards_every_right_answer_alike_however_it_is_written():
     assert score.rewards.tolist() == [1, 1, 1, 0, 0, 0]
     same = scorer.score("p", ["0.5", "0.5", "0.5", "0.4", None, "0.4"], "0.5")
     assert score.pair.net.tolist() == same.pair.net.tolist()
-
-
-def test_votes_stay_strict_where_no_gold_is_read():
-    scorer = GroupScorer(build(parse_settings({"name": "ttrl"})))
-    assert scorer.score("p", [r"50\%", "0.5", "0.5"], "0.5").votes.classes == (0, 1, 1)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections import Counter
 
 import pytest
 
@@ -15,9 +14,7 @@ from restrain_openrlhf.evaluation import table as tables
 from restrain_openrlhf.evaluation.job import PROTOCOLS
 from restrain_openrlhf.evaluation.result import Result, Scores, load_results
 from restrain_openrlhf.evaluation.table import (
-    BASE,
     FILE,
-    MEAN,
     TEST_TIME,
     as_csv,
     as_markdown,
@@ -38,20 +35,14 @@ def test_the_file_is_the_one_that_was_compared():
     assert hashlib.sha256(FILE.read_bytes()).hexdigest() == COMPARED
 
 
-def test_every_table_is_whole():
-    assert Counter(cell.table for cell in every_cell()) == {
-        1: 15 * 7, 2: 8 * 7, 3: 4 * 4, 4: 4 * 7, 5: 10 * 10, 6: 6 * 10, 7: 8 * 7, 8: 5 * 7, 9: 4 * 7,
-    }  # fmt: skip
-
-
 def test_all_names_are_known():
     cells = every_cell()
-    assert {cell.benchmark for cell in cells} - {MEAN} <= BENCHMARKS.keys()
-    assert {cell.method for cell in cells} - {BASE} <= METHODS.keys()
+    assert {cell.benchmark for cell in cells} - {"mean"} <= BENCHMARKS.keys()
+    assert {cell.method for cell in cells} - {"base"} <= METHODS.keys()
     assert {cell.training for cell in cells} - {None, TEST_TIME} <= TRAINING_SETS.keys()
     assert {cell.protocol for cell in cells} <= PROTOCOLS.keys()
     assert {f"ablations/{cell.ablation}" for cell in cells if cell.ablation} <= set(preset_names())
-    assert {cell.method for cell in cells if cell.training is None} == {BASE}
+    assert {cell.method for cell in cells if cell.training is None} == {"base"}
 
 
 @pytest.mark.parametrize(
@@ -155,13 +146,6 @@ def test_a_base_model_as_the_paper_measured_it_needs_no_note(tmp_path):
     assert notes(("base", write_run(tmp_path / "e", measured("math500", 0.5), measured("mmlu_stem", 0.5)))) == ()
 
 
-def test_two_numbers_of_the_paper_are_two_rows(tmp_path):
-    model = trained(tmp_path / "run", "dapo14k/octothinker-8b-hybrid-base/restrain")
-    made = build_table([("o", write_run(tmp_path / "e", measured("math500", 0.62, model)))])
-    rows = {line.origin: line.cells[0].value for line in made.lines if line.run == "RESTRAIN, on dapo14k"}
-    assert rows == {"paper, Table 1": 62.1, "paper, Table 5": 61.6}
-
-
 def test_test_time_is_shown_for_the_83_problems(tmp_path):
     model = trained(tmp_path / "run", "test_time/llama3.1-8b-instruct/amc23/ttrl")
     greedy = {"protocol": "greedy", "n": 1}
@@ -187,21 +171,12 @@ def test_what_keeps_two_numbers_apart_is_said(tmp_path):
     [
         ("who/else", "math500", "the paper has no numbers of who/else; its models are Qwen/Qwen3-4B-Base, "),
         (QWEN, "amc83", f"the paper has no amc83 of {QWEN}"),
-        ("./here", "math500", "the paper has no numbers of ./here; its models are"),
     ],
 )
 def test_what_the_paper_lacks_is_said_and_kept(tmp_path, model, benchmark, note):
     made = build_table([("r", write_run(tmp_path / "e", measured(benchmark, 0.5, model)))])
     assert made.lines[0].cells[0].value == 50.0
     assert made.notes[1].startswith(f"r, {BENCHMARKS[benchmark].title}: {note}")
-
-
-def test_a_model_that_the_paper_lacks_has_one_note_for_all_its_benchmarks(tmp_path):
-    results = (measured(name, 0.5, "who/else") for name in ("math500", "aime24", "amc83"))
-    (note,) = notes(("r", write_run(tmp_path / "e", *results)))
-    assert set(note.partition(": ")[0].removeprefix("r, ").split(", ")) == {
-        BENCHMARKS[name].title for name in ("math500", "aime24", "amc83")
-    }
 
 
 def test_the_table_has_the_papers_rows_of_the_model_without_its_ablations(tmp_path):

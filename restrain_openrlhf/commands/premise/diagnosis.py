@@ -159,7 +159,7 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
     common = [_Answer(key) for key, _ in frozen.totals.most_common(MOST_COMMON)]
     methods = Comparison(settings, frozen.shares, frozen.n, common[0].key if common else None)
     sizes, prompts, missing, unread = Counter[int](), Counter[str](), 0.0, dict[str, None]()
-    gold = ReliabilitySoFar()
+    gold = ReliabilitySoFar(frozen.n)
     for place, group in enumerate(frozen.groups):
         sizes[group.row.majority_count] += 1
         prompts.update({key for key in group.keys if key is not None})

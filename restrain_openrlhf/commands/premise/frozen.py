@@ -13,7 +13,7 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.jsonl import each_row, write_rows
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.grade import GradeRow, each_rollouts, grade_vote, majority_right
+from restrain_openrlhf.evaluation.grade import GradeRow, grade_vote, majority_right, placed_rollouts
 from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.prompts import Prompt
 
@@ -116,13 +116,13 @@ def from_rollouts(
 
     Raises DataError for a damaged file, and if rows differ in their number of rollouts.
     """
-    kind.check(each.row(kind) for each in each_rollouts(path))
+    kind.check(each.row(kind) for _, each in placed_rollouts(path))
     own: dict[str, str] = {}
     # The votes are counted once and kept in a file, which is then read like that of an offline pass.
     folder = TemporaryDirectory()
 
     def votes() -> Iterator[ReferenceRow]:
-        for each in each_rollouts(path):
+        for _, each in placed_rollouts(path):
             columns = kind.own_columns(each.model_extra or {}, graded=True)
             row = ReferenceRow.of(kind, Prompt(each.id, each.problem, each.problem, "", columns), each.rollouts())
             if each.answer not in (None, ""):

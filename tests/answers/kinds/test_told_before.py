@@ -9,11 +9,9 @@ from restrain_openrlhf.answers import KINDS, AnswerKind, parse_kind, register
 from restrain_openrlhf.commands.premise.frozen import from_rollouts
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
-from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import ConfigError, DataError
-from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.evaluation.job import Request
+from restrain_openrlhf.evaluation.job import Evaluation, Request
 from restrain_openrlhf.machine.sandbox import pool
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass
 from restrain_openrlhf.reference.prompts import PromptSource
@@ -103,8 +101,9 @@ def offline_pass(kind, rows, tmp_path):
 
 
 def evaluation(kind, rows, tmp_path):
-    request = Request(model=str(ADDITION.model), benchmarks=str(rows), out=tmp_path / "out", max_new_tokens=4)
-    job.prepare(request, [load_benchmark(str(rows), asked=parse_kind(kind))])
+    kind = parse_kind(kind)
+    request = Request(model=str(ADDITION.model), benchmarks=(str(rows),), out=tmp_path / "out", answers=kind)
+    assert Evaluation(request).passes
 
 
 def premise(kind, rows, _tmp_path):
