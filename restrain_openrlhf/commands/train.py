@@ -202,6 +202,6 @@ def run_pass(job: OfflinePass, missing_limit: float | None = None) -> None:
 def _engine(job: OfflinePass) -> Engine:
     if job.options.agent is None:
         return job.engine()
-    from restrain_openrlhf.hook.rollout.agent_engine import AgentEngine  # noqa: PLC0415 - imports OpenRLHF
+    from restrain_openrlhf.hook.rollout.trajectories import AgentEngine  # noqa: PLC0415 - imports OpenRLHF
 
     return AgentEngine(job.options.agent, job.options.model, job.options, job.tokenizer)

@@ -169,7 +169,7 @@ class OfflinePass:
     def engine(self) -> Engine:
         """The engine for rollouts in a single turn.
 
-        A pass with an `agent` has another (hook/rollout/agent_engine.py).
+        A pass with an `agent` has another (hook/rollout/trajectories.py).
         """
         return RolloutEngine(self.options.model, self.options, self.tokenizer)
 

@@ -28,7 +28,8 @@ def test_the_command_makes_the_same_request(monkeypatch, tmp_path, more):
     request = Request(
         model="some/model", benchmarks=("x=x.jsonl", "aime24", "amc83", "math500"), out=tmp_path / "out", **more
     )
-    words = request.words()
+    given = request.model_dump(exclude_defaults=True).items()
+    words = ["eval", *(word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value)))]
     assert restrain(*words).returncode == 2
     assert restrain(*(word.replace("aime24,amc83,math500", "table3") for word in words)).returncode == 2
     assert asked == [request, request]

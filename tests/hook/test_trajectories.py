@@ -18,7 +18,6 @@ from restrain_openrlhf.config.yaml_file import Agent  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, GroupError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
-from restrain_openrlhf.hook.rollout.agent_engine import GatheredRequests  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     AGENT_FAILED,
     AGENT_REWARD,
@@ -30,7 +29,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     vote_columns,
 )
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed  # noqa: E402
-from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: E402
+from restrain_openrlhf.hook.rollout.trajectories import GatheredRequests, load_executor  # noqa: E402
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.hook.in_process import CUT, EOS, Letters, host_arguments, maker_of  # noqa: E402

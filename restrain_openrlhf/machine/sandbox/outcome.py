@@ -47,7 +47,7 @@ def returned(value: object, ignore_order: bool) -> str:
 
 
 # The built-in containers, by the name under which their items are written, and whether order is no part of them.
-CONTAINERS: tuple[tuple[type, str, bool], ...] = (
+CONTAINERS: tuple[tuple[Any, str, bool], ...] = (
     (dict, "dict", True),
     (set, "set", True),
     (frozenset, "set", True),
