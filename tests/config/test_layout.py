@@ -58,12 +58,11 @@ REFUSED = [
     ({"train.async_enable": True}, "vllm.enable_sleep and train.async_enable are set"),
     ({"ds.enable_sleep": True, "ds.zero_stage": 0}, "states stay on the GPU. Set ds.zero_stage to 2 or 3"),
     ({"train.partial_rollout_enable": True}, "partial_rollout_enable is set without"),
-    ({"rollout.vllm_generate_batch_size": 256}, "vllm_generate_batch_size is 256, above rollout.batch_size 128"),
-    ({"rollout.vllm_generate_batch_size": 32}, "is 32, below rollout.batch_size 128: .* the rollouts of 32 prompts"),
     (
-        {**APART, "train.async_enable": True, "rollout.vllm_generate_batch_size": 32},
-        "is 32, below rollout.batch_size 128",
+        {"rollout.vllm_generate_batch_size": 256},
+        "is 256 and rollout.batch_size is 128: .* in no checkpoint",
     ),
+    ({"rollout.vllm_generate_batch_size": 32}, "is 32 and rollout.batch_size is 128: .* steps of that size"),
     ({**APART, "vllm.num_engines": 129}, "128 and vllm.num_engines is 129.* 1 engines would .* lower .* to 128"),
     (
         {"actor.num_nodes": 64, "ref.num_nodes": 64, "vllm.num_engines": 512, "rollout.batch_size": 512},
