@@ -166,8 +166,8 @@ def json_value(where: str, text: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise DataError(
-                f"{where}: has half of a character (a lone surrogate such as \\ud83d, as where an emoji's two escapes "
-                "were cut apart), which UTF-8 cannot hold. Remove it."
+                f"{where}: has half of a character (a lone surrogate such as \\ud83d), which UTF-8 cannot hold. Remove "
+                "it."
             ) from None
     return value
 
