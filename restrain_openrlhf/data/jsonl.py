@@ -46,14 +46,8 @@ TAIL_BYTES = 1 << 16
 BATCH_ROWS = 1024
 # The escape of one half of a character beyond the first 65,536. Whole ones match too, so a match is looked at again.
 HALF_A_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
-# The first bytes of a file that gzip has packed, and the marks of encodings. UTF-32's begins with UTF-16's.
-GZIP = b"\x1f\x8b"
-MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+# The first bytes of a file that gzip has packed, and the marks of UTF-16, with which that of UTF-32 begins.
+GZIP, UTF_16 = b"\x1f\x8b", (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAVE_AS_UTF8 = 'Save it as UTF-8, which Excel calls "CSV UTF-8".'
 
 
@@ -111,7 +105,7 @@ class Line:
 
 @contextmanager
 def utf8_file(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a text file, unpacked where gzip has packed them, and as UTF-8 where they are UTF-16 or UTF-32.
+    """The bytes of a text file, unpacked where gzip has packed them, and as UTF-8 where they are UTF-16.
 
     Raises DataError if there is no such file, or a damaged one.
     """
@@ -119,10 +113,10 @@ def utf8_file(path: Path) -> Iterator[BinaryIO]:
         with path.open("rb") as raw:
             file = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == GZIP else raw
             head = file.peek(4)[:4]
-            if encoding := next((name for mark, name in MARKS.items() if head.startswith(mark)), None):
-                yield BytesIO(file.read().decode(encoding).encode())
+            if head.startswith(UTF_16) and head[2:] != b"\0\0":
+                yield BytesIO(file.read().decode("utf-16").encode())
             elif b"\0" in head:
-                raise DataError(f"{path}: is no text, or UTF-16 without its byte order mark. Save it as UTF-8.")
+                raise DataError(f"{path}: is no text, UTF-16 without its byte order mark, or UTF-32. Save it as UTF-8.")
             else:
                 yield cast(BinaryIO, file)
     except FileNotFoundError:
@@ -172,8 +166,8 @@ def json_value(where: str, text: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise DataError(
-                f"{where}: has half of a character (a lone surrogate such as \\ud83d, as where an emoji's two escapes "
-                "were cut apart), which UTF-8 cannot hold. Remove it."
+                f"{where}: has half of a character (a lone surrogate such as \\ud83d), which UTF-8 cannot hold. Remove "
+                "it."
             ) from None
     return value
 

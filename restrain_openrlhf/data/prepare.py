@@ -14,7 +14,7 @@ from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.data.gold import GoldAnswer, PromptOnly, sidecar_path
 from restrain_openrlhf.data.identity import digest_of_set, text_digest, text_hash
 from restrain_openrlhf.data.jsonl import dump
-from restrain_openrlhf.data.outputs import whole_file, write_whole
+from restrain_openrlhf.data.outputs import output_file, whole_file, write_whole
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, column_of, has_column, text_of
 from restrain_openrlhf.data.sources import HUB, Row, TrainingSet, placed_rows_of
@@ -114,7 +114,7 @@ def prepare(
     answer if there is `supervised`.
     """
     reader, rows = PromptReader("--prompt-column", entry.prompt), Survey(frozenset(map(_words, held_out)), first)
-    sidecar = sidecar_path(out)
+    sidecar = output_file(sidecar_path(out))
     with ExitStack() as opened:
         # The file of prompts is opened first, and so gets its name last, when their gold is there.
         paths = (path for path in (out, sidecar, supervised) if path is not None)

@@ -1,10 +1,12 @@
 """The host's flags: accepted under their own names, refused where wrong or where they would change the maths."""
 
+import re
 from types import MappingProxyType
 
 import pytest
+import yaml
 
-from restrain_openrlhf.config.checks.keys import CONTRADICTIONS, INPUTS, KEYS
+from restrain_openrlhf.config.checks.keys import CONTRADICTIONS, INPUTS, KEYS, REFUSED
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import parse, to_arguments
 from restrain_openrlhf.config.this_machine import refuse_unsupported
@@ -98,6 +100,18 @@ def test_every_contradiction_of_the_table_is_refused(check):
     others = [each for each in CONTRADICTIONS if each is not check]
     alone = [flags for flags, _ in CONTRADICTED if reason(flags, [check]) and not reason(flags, others)]
     assert alone, "CONTRADICTED has no flags that this check alone refuses"
+
+
+def test_every_name_in_the_table_of_refused_settings_is_known():
+    """A row whose first condition does not hold would hide a name that nothing has."""
+    method, flags = build(parse_settings({"name": "ttrl"})), flags_with({"vllm.num_engines": 1})
+    owners = {"method": method, "layout": GpuLayout.of(flags), "": HookConfig(method=parse_settings({"name": "ttrl"}))}
+    rows = [row for rows in yaml.safe_load(REFUSED.read_text()).values() for row in rows]
+    named = {name for row in rows for name in [*row["when"], *re.findall(r"\{([\w.]+)", row["reason"])]}
+    assert len(rows) > 25
+    assert [
+        name for name in named - flags.keys() if not hasattr(owners[name.rpartition(".")[0]], name.split(".")[-1])
+    ] == []
 
 
 def test_a_correction_is_refused_where_the_method_draws_the_rollouts():

@@ -62,6 +62,7 @@ def test_an_unreachable_hub_is_one_error(monkeypatch):
         ("a.csv", b"problem, or none;answer\nx;1\n", "header can be cut at commas and at semicolons"),
         ("a.csv", b"problem;answer\nx;y;1\n", r"row 1: has a different number .* contain semicolons in quotes"),
         ("a.csv", "problem;answer\nx;1\n".encode("utf-16-le"), "UTF-16 without its byte order mark"),
+        ("a.csv", "problem\nx\n".encode("utf-32"), "is no text, UTF-16 without its byte order mark, or UTF-32"),
         ("a.jsonl", b'{"problem": "x", "problem": "y"}', "line 1: has the key 'problem' more than once"),
         ("a.jsonl", b'{"problem": "x", "row": {"a": 1, "a": 2}}', "line 1: has the key 'a' more than once"),
         ("a.jsonl.gz", gzip.compress(b'{"problem": "x"}', mtime=0)[:-4], "is damaged"),

@@ -84,7 +84,6 @@ FORMATS = {
     "excel.csv": (lambda path: path.write_bytes(b"\xef\xbb\xbf" + excel(";").encode()), [], "column 'problem'"),
     "excel-one-column.csv": (lambda path: path.write_bytes(excel(";", ("problem",)).encode()), [], "column 'problem'"),
     "excel-unicode.csv": (lambda path: path.write_bytes(excel("\t").encode("utf-16")), [], "column 'problem'"),
-    "utf-32.csv": (lambda path: path.write_bytes(excel(",").encode("utf-32")), [], "column 'problem'"),
     "module.TSV": (module_csv, [], "column 'problem'"),
     "pandas.csv": (FRAME.to_csv, [], "column 'problem'"),
     "pandas.tsv": (lambda path: FRAME.to_csv(path, sep="\t", index=False), [], "column 'problem'"),

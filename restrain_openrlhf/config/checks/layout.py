@@ -113,19 +113,13 @@ LAYOUT: tuple[Check, ...] = (
     other_reference,
     other_engines,
     broken_ranks,
-    refused_if(
-        lambda flags, *_: prompts_drawn(flags) > flags["rollout.batch_size"],
-        "rollout.vllm_generate_batch_size is {rollout.vllm_generate_batch_size}, above rollout.batch_size "
-        "{rollout.batch_size}: rollouts that wait for a later step are in no checkpoint, and a resumed run would never "
-        "train on their prompts. Leave rollout.vllm_generate_batch_size out, or lower it to rollout.batch_size.",
-    ),
     # A step takes the prompts that were drawn at once (trainer/ppo_utils/samples_generator.py, generate_samples).
     refused_if(
-        lambda flags, *_: prompts_drawn(flags) < flags["rollout.batch_size"],
-        "rollout.vllm_generate_batch_size is {rollout.vllm_generate_batch_size}, below rollout.batch_size "
-        "{rollout.batch_size}: OpenRLHF would take every step from the rollouts of {rollout.vllm_generate_batch_size} "
-        "prompts, and its optimizer steps and schedule are counted for {rollout.batch_size}. Leave "
-        "rollout.vllm_generate_batch_size out, or lower rollout.batch_size to it.",
+        lambda flags, *_: prompts_drawn(flags) != flags["rollout.batch_size"],
+        "rollout.vllm_generate_batch_size is {rollout.vllm_generate_batch_size} and rollout.batch_size is "
+        "{rollout.batch_size}: of fewer prompts OpenRLHF would take steps of that size, which its schedule does not "
+        "count; of more, rollouts would wait for a later step in no checkpoint, and a resumed run would never train on "
+        "their prompts. Leave rollout.vllm_generate_batch_size out.",
     ),
     *combinations("layout"),
     idle_ranks,

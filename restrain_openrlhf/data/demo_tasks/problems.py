@@ -1,6 +1,7 @@
 """A task of the demo: distinct problems, drawn for training or held out, with its preset and its shipped base model."""
 
 import random
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError
 
 MODELS = Path(__file__).parent / "models"
+# How many parts a problem of words or of programs has, and how often.
+COUNTS = (1, 2, 3)
+WEIGHTS = (1, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,16 @@ class DemoTask:
             problem = self.draw(rng, heldout)
             found.setdefault(problem.text, problem)
         return list(found.values())
+
+
+def is_heldout(joined: str, one_in: int) -> bool:
+    """Whether a problem of several parts is held out, as one of so many, by a checksum of its parts."""
+    return zlib.crc32(joined.encode()) % one_in == 0
+
+
+def in_places(parts: Sequence[str], width: int) -> str:
+    """The parts padded to fixed places. Otherwise a model of this size does not learn the skill."""
+    return "".join(part.ljust(width, ".") for part in parts).ljust(width * max(COUNTS), ".") + "="
 
 
 def write_prompts(path: Path, problems: Sequence[Problem]) -> None:

@@ -1,11 +1,10 @@
 """The programs task: writing a Python function for given steps. Answers agree if they return the same results."""
 
 import random
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from restrain_openrlhf.data.demo_tasks.problems import DemoTask
+from restrain_openrlhf.data.demo_tasks.problems import COUNTS, WEIGHTS, DemoTask, in_places, is_heldout
 from restrain_openrlhf.data.problems import Problem
 
 
@@ -32,19 +31,12 @@ STEPS = {
     "min9": ProgramStep(lambda x: min(x, 9), ("min(x,9)", "min(9,x)")),
 }
 NAMES = tuple(STEPS)
-COUNTS = (1, 2, 3)
-WEIGHTS = (1, 2, 3)
 WIDTH = 4
 # The inputs of the gold tests. For votes, the kind of answer chooses its own inputs.
 TESTED = (-7, -1, 0, 1, 3, 4, 10, 25)
 HELDOUT_ONE_IN = 6
 # Fewer than there are, so that drawing distinct problems stays quick.
 MOST_PROBLEMS, MOST_HELDOUT = 1_200, 240
-
-
-def is_heldout(steps: Sequence[str]) -> bool:
-    """Whether a problem of two steps or more is held out, by a checksum."""
-    return zlib.crc32(",".join(steps).encode()) % HELDOUT_ONE_IN == 0
 
 
 def _draw(rng: random.Random, heldout: bool) -> Problem:
@@ -58,13 +50,13 @@ def drawn_steps(rng: random.Random, heldout: bool) -> list[str]:
     (count,) = rng.choices(COUNTS, WEIGHTS)
     while True:
         steps = rng.choices(NAMES, k=count)
-        if count == 1 or is_heldout(steps) == heldout:
+        if count == 1 or is_heldout(",".join(steps), HELDOUT_ONE_IN) == heldout:
             return steps
 
 
 def text(steps: Sequence[str]) -> str:
     """The problem as the model reads it: `*2..max4....=`."""
-    return "".join(step.ljust(WIDTH, ".") for step in steps).ljust(WIDTH * max(COUNTS), ".") + "="
+    return in_places(steps, WIDTH)
 
 
 def program(written: Sequence[str]) -> str:
