@@ -158,7 +158,7 @@ def gold_of(job: Adaptation, problems: Sequence[PromptOnly]) -> Mapping[str, str
         found = {str(each.id): answers[each.problem] for each in asked if each.problem in answers}
     missing = [each.id for each in problems if each.id not in found]
     advice = "Add them: a row is found by its problem's text where it has one, and by its id else."
-    refuse(str(job.gold or job.problems.word), "ids without an answer there", missing, advice)
+    refuse(str(job.gold or job.problems.word), "has no answer for these ids", missing, advice)
     return found
 
 

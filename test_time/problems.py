@@ -75,7 +75,7 @@ def load_problems(
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
     twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
-    refuse(source.word, "ids that are there more than once", twice, "Give every problem an id of its own.")
+    refuse(source.word, "has ids more than once", twice, "Give every problem an id of its own.")
     return problems
 
 
@@ -142,4 +142,4 @@ def refuse(name: str, what: str, ids: Sequence[str], advice: str) -> None:
     """Raises DataError naming the ids of which `what` is said, if there are any."""
     if ids:
         more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
-        raise DataError(f"{name}: has {what}: {', '.join(map(repr, ids[:MOST_NAMED]))}{more}. {advice}")
+        raise DataError(f"{name}: {what}: {', '.join(map(repr, ids[:MOST_NAMED]))}{more}. {advice}")
