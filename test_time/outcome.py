@@ -10,7 +10,7 @@ from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.evaluation.result import Scores, ScoresSoFar
 from restrain_openrlhf.reference import Reference, ReferenceRow
 from test_time.adaptation import Adaptation, Plan
-from test_time.problems import WITHOUT_ANSWER, load_problems, refuse
+from test_time.problems import load_problems, refuse
 from test_time.training import Trained
 
 BASE, ADAPTED = "base model", "adapted model"
@@ -158,7 +158,7 @@ def gold_of(job: Adaptation, problems: Sequence[PromptOnly]) -> Mapping[str, str
         found = {str(each.id): answers[each.problem] for each in asked if each.problem in answers}
     missing = [each.id for each in problems if each.id not in found]
     advice = "Add them: a row is found by its problem's text where it has one, and by its id else."
-    refuse(str(job.gold or job.problems.word), missing, WITHOUT_ANSWER, advice)
+    refuse(str(job.gold or job.problems.word), "has no answer for these ids", missing, advice)
     return found
 
 

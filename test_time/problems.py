@@ -17,9 +17,6 @@ from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
 MOST_NAMED = 20
-# What messages say about one problem, and about several, before their ids.
-ID_TWICE = "id is there more than once", "ids are there more than once"
-WITHOUT_ANSWER = "id is without an answer there", "ids are without an answer there"
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def load_problems(
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
     twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
-    refuse(source.word, twice, ID_TWICE, "Give every problem an id of its own.")
+    refuse(source.word, "has ids more than once", twice, "Give every problem an id of its own.")
     return problems
 
 
@@ -141,9 +138,8 @@ def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:
         raise DataError(f"{path}: holds the problems of another adaptation. Choose another --out.")
 
 
-def refuse(name: str, ids: Sequence[str], what: tuple[str, str], advice: str) -> None:
+def refuse(name: str, what: str, ids: Sequence[str], advice: str) -> None:
     """Raises DataError naming the ids of which `what` is said, if there are any."""
     if ids:
-        counted = f"1 {what[0]}" if len(ids) == 1 else f"{len(ids)} {what[1]}"
         more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
-        raise DataError(f"{name}: {counted}: {', '.join(map(repr, ids[:MOST_NAMED]))}{more}. {advice}")
+        raise DataError(f"{name}: {what}: {', '.join(map(repr, ids[:MOST_NAMED]))}{more}. {advice}")

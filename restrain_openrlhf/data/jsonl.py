@@ -64,10 +64,6 @@ def each_row(path: Path, row_type: type[Row]) -> Iterator[Row]:
     return (parse(path, line, row_type) for line in each_line(path))
 
 
-def is_parquet(path: Path) -> bool:
-    return path.suffix.lower() == ".parquet"
-
-
 def identified(path: Path, rows: Iterable[tuple[str, IdentifiedRow]]) -> Iterator[tuple[str, IdentifiedRow]]:
     """The rows of a file with their places, checked: no two rows have one id, and no text has a NUL character.
 

@@ -16,6 +16,7 @@ from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint, provenance_path
 from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
@@ -36,7 +37,6 @@ from restrain_openrlhf.reference.sampling_pass import (
     RowsByKey,
     SamplingPass,
     Shard,
-    lines_file,
     prompts_per_chunk,
     shared_provenance,
 )
@@ -137,7 +137,7 @@ class OfflinePass:
 
         Raises ConfigError for a model that does not exist, DataError for bad prompts and prompts that are too long.
         """
-        lines_file(options.out)
+        output_file(options.out)
         kind, agent, fingerprint = options.answers, options.agent, model_fingerprint(options.model)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
@@ -264,5 +264,5 @@ def _write(out: Path, rows: Iterable[ReferenceRow], provenance: ReferenceProvena
         if old.exists() and old.read_text(encoding="utf-8") != provenance.text:
             old.unlink()
 
-    write_rows(lines_file(out), rows_and_no_old_provenance())
+    write_rows(out, rows_and_no_old_provenance())
     provenance.write(out)

@@ -23,8 +23,6 @@ PICTURE = "<image>"
 
 # The length of the beginning of a problem by which it is looked up, in characters.
 BEGINNING = 24
-# One object for all prompts, because most kinds of answers only read the problem.
-NO_COLUMNS: Row = {}
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Prompt:
     problem: str
     text: str
     where: str
-    columns: Row = field(default_factory=lambda: NO_COLUMNS)
+    columns: Row = field(default_factory=dict)
 
     @property
     def row(self) -> Row:
@@ -203,7 +201,7 @@ def _prompt(
     problem = text_of(asked)
     _refuse_pictures(source, where, row, problem)
     try:
-        prompt = Prompt(row.get("id"), problem, render(asked), where, kind.own_columns(row) or NO_COLUMNS)
+        prompt = Prompt(row.get("id"), problem, render(asked), where, kind.own_columns(row))
         kind.check_prompt(prompt.text, prompt.row)
     except DataError as error:
         raise DataError(f"{source.dataset}, {where}: {error}") from None

@@ -16,7 +16,7 @@ from typing import IO, Generic, Protocol, TypeVar
 from pydantic import BaseModel
 
 from restrain_openrlhf.data.identity import Provenance
-from restrain_openrlhf.data.jsonl import FollowedFile, drop_cut_line, dump, each_line, each_row, is_parquet, parse
+from restrain_openrlhf.data.jsonl import FollowedFile, drop_cut_line, dump, each_line, each_row, parse
 from restrain_openrlhf.data.outputs import appended, output_file
 from restrain_openrlhf.errors import ConfigError, DataError, RunError
 from restrain_openrlhf.machine.devices import visible_gpus
@@ -246,16 +246,6 @@ def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
 def new_rows(files: Sequence[FollowedFile]) -> int:
     """How many rows were written to the files since the last call."""
     return sum(1 for file in files for _ in file.new_lines())
-
-
-def lines_file(path: Path) -> Path:
-    """A file to which lines can be appended; see `output_file`.
-
-    Also raises DataError for the name of a Parquet file.
-    """
-    if is_parquet(path):
-        raise DataError(f"{path}: a reference is a file of JSON Lines, and not Parquet. Name a .jsonl file.")
-    return output_file(path)
 
 
 @contextmanager

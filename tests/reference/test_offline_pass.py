@@ -13,14 +13,12 @@ from restrain_openrlhf.commands.train import run_pass as run_to_the_end
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError, RunError
-from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow, load_reference
 from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch, refuse_missing
 from restrain_openrlhf.reference.offline_engine import Rollout, Sampling, prompt_seed, refuse_long_prompts
 from restrain_openrlhf.reference.offline_pass import merge, subset
 from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.reference.sampling_pass import PROMPTS_PER_CHUNK, SamplingPass, Shard
-from restrain_openrlhf.scoring import GroupScorer
 from tests.e2e.conftest import small_disk
 
 
@@ -212,15 +210,6 @@ def test_rows_are_found_by_prompt_and_by_problem(reference):
     assert reference.row("Q 2+1=").id == 2
     assert reference.by_problem("2+1=").id == 2
     assert reference.by_prompt_hash(text_hash("2+1=")) is None
-
-
-def test_the_scorer_gives_the_method_the_prompts_own_vote(reference):
-    scorer = GroupScorer(build(parse_settings({"name": "restrain"})), reference)
-    assert scorer.score("Q 1+1=", ["5", "5", "5", "4"]).prompt_weight == pytest.approx(0.6065, abs=1e-4)
-    srt = GroupScorer(build(parse_settings({"name": "srt_offline"})), reference)
-    assert srt.score("Q 1+1=", ["5", "01", "5", "4"]).rewards.tolist() == [0, 1, 0, 0]
-    with pytest.raises(ReferencePassError, match="no row for the prompt"):
-        scorer.score("another prompt", ["5"] * 4)
 
 
 def test_provenance_travels_with_the_artifact(tmp_path, reference):

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.errors import DataError, ReferencePassError
+from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.reference import ReferenceRow, load_reference
-from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, merge, subset
-from restrain_openrlhf.reference.sampling_pass import WHOLE
+from restrain_openrlhf.reference.offline_pass import subset
 from tests.command_line import restrain
 from tests.reference.test_offline_pass import Engine, prompts, provenance, run_pass
 
@@ -78,15 +77,3 @@ def test_more_rollouts_than_there_are_must_be_sampled(reference, tmp_path):
 def test_the_artifact_is_not_written_over(reference):
     with pytest.raises(ReferencePassError, match="is the file that is read"):
         subset(reference, reference.path, n=2)
-
-
-def test_a_reference_is_not_written_under_a_name_that_says_parquet(reference, tmp_path):
-    """A pass appends lines of JSON to its file, and no command could read them under a name that says Parquet."""
-    out = tmp_path / "o.parquet"
-    for write in (
-        lambda: merge([reference.path], out),
-        lambda: OfflinePass.prepare(OfflineOptions(model="m", prompts="p.jsonl", out=out), None, WHOLE),
-    ):
-        with pytest.raises(DataError, match=r"o\.parquet: a reference is a file of JSON Lines, and not Parquet"):
-            write()
-    assert not list(tmp_path.glob("o.parquet*"))

@@ -33,7 +33,7 @@ def refused(tmp_path, write_jsonl):
 @pytest.mark.parametrize(
     ("rows", "words", "message"),
     [
-        ([{"id": 1, "problem": "x"}, {"id": 1, "problem": "y"}], (), "1 id is there more than once: '1'"),
+        ([{"id": 1, "problem": "x"}, {"id": 1, "problem": "y"}], (), "has ids more than once: '1'"),
         ([{"id": 1, "problem": "x"}, {"id": 2, "problem": "x"}], (), "hold the same prompt"),
         ([{"id": 1, "problem": ""}], (), "line 1: its prompt is empty"),
         ([], (), "has no problems"),
@@ -56,7 +56,7 @@ def test_bad_input_is_refused_in_one_line(refused, rows, words, message):
 @pytest.mark.host
 def test_gold_that_does_not_fit_is_told_before_training(refused, write_jsonl):
     gold = write_jsonl("gold.jsonl", [{"id": "a", "answer": "46"}])
-    assert "1 id is without an answer there: 'b'" in refused(GOOD, "--gold", gold)
+    assert "has no answer for these ids: 'b'" in refused(GOOD, "--gold", gold)
 
 
 @pytest.mark.host
