@@ -150,7 +150,7 @@ def test_a_csv_file_has_its_options(tmp_path):
     ("words", "said"),
     [
         (("score", "own.jsnl", "--answers", "text", "--out", "o.jsonl"), "no such file. Did you mean 'own.jsonl'?"),
-        (("premise", "--rollouts", "own.jsonl", "--gold", "own.cvs"), "no such file. Did you mean 'own.csv'?"),
+        (("premise", "--rollouts", "own.jsonl", "--gold", "own.parqet"), "no such file. Did you mean 'own.parquet'?"),
         (
             ("score", "own.csv", "--answers", "txet", "--out", "o.jsonl"),
             "is not a kind of answer. Did you mean 'text'?",
