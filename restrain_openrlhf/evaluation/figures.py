@@ -104,7 +104,7 @@ SPEED = (
 )
 ALL = (*TRAINING, *VOTES, *SPEED)
 # About so many characters of the runs' names fit beside each other in a legend.
-LEGEND_CHARACTERS = 150
+LEGEND_CHARACTERS = 90
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
 def _add_legend(figure: Figure, runs: Sequence[RunCurves]) -> None:
     """The runs' names below the plots, in as many columns as fit, for which the figure becomes higher."""
     named = [Line2D([], [], color=f"C{place}", label=run.name) for place, run in enumerate(runs)]
-    columns = max(1, LEGEND_CHARACTERS // (max(len(run.name) for run in runs) + 10))
+    columns = min(4, max(1, LEGEND_CHARACTERS // (max(len(run.name) for run in runs) + 10)))
     legend = figure.legend(handles=named, loc="outside lower center", ncols=columns)
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)

@@ -204,10 +204,8 @@ def grade_folder(folder: BenchmarkFolder) -> Result:
 
     def graded() -> Iterator[GradeRow]:
         for problem, row in pairs:
-            own = kind.graded_row(problem.text, problem.row)
-            answers = [kind.extract(response, own) for response in row.responses]
-            grades = grade_answers(row.id, answers, problem.answer, kind, own)
-            found.add(grades, kind, own, row)
+            grades = _graded(row, problem, kind)
+            found.add(grades, kind, kind.graded_row(problem.text, problem.row), row)
             yield grades
 
     write_rows(folder.grades, graded())
@@ -219,6 +217,12 @@ def grade_folder(folder: BenchmarkFolder) -> Result:
     )
     write_whole(folder.result, result.model_dump_json(indent=2) + "\n")
     return result
+
+
+def _graded(row: ResponseRow, problem: Problem, kind: AnswerKind) -> GradeRow:
+    own = kind.graded_row(problem.text, problem.row)
+    answers = [kind.extract(response, own) for response in row.responses]
+    return grade_answers(row.id, answers, problem.answer, kind, own)
 
 
 def benchmark_folders(run: Path) -> list[BenchmarkFolder]:

@@ -48,7 +48,7 @@ def test_a_run_without_a_number_keeps_its_place_in_the_legend_and_others_their_c
     assert [line.get_color() for line in loss.lines] == colours
 
 
-@pytest.mark.parametrize(("length", "count"), [(5, 12), (70, 5)])
+@pytest.mark.parametrize(("length", "count"), [(5, 12), (22, 6), (30, 6), (70, 5)])
 def test_a_legend_of_long_names_is_inside_of_its_figure(length, count):
     panels = [Panel("KL", number(KL))]
     runs = [RunCurves.of("m" * length + str(place), steps(3, kl=0.1), panels) for place in range(count)]

@@ -102,7 +102,8 @@ def offline_pass(kind, rows, tmp_path):
 
 def evaluation(kind, rows, tmp_path):
     kind = parse_kind(kind)
-    request = Request(model=str(ADDITION.model), benchmarks=(str(rows),), out=tmp_path / "out", answers=kind)
+    asked = {"benchmarks": (str(rows),), "answers": kind, "max_new_tokens": 4}
+    request = Request(model=str(ADDITION.model), out=tmp_path / "out", **asked)
     assert Evaluation(request).passes
 
 
