@@ -132,38 +132,6 @@ def test_an_empty_cell_is_a_column_that_the_row_has_not(tmp_path, write_jsonl):
     assert found == [["Paris"], ["5"], ["Ada"]]
 
 
-<<<<<<< HEAD
-=======
-def test_a_csv_file_has_its_options(tmp_path):
-    (tmp_path / "own.csv").write_text('id,question,options,answer\n1,Which?,"[""Po"", ""Ems""]",B\n')
-    (problem,) = load_benchmark(str(tmp_path / "own.csv"), asked=parse_kind({"name": "choice"})).problems
-    assert problem.problem == "Which?\n(A) Po\n(B) Ems"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("score", "own.jsnl", "--answers", "text", "--out", "o.jsonl"), "no such file. Did you mean 'own.jsonl'?"),
-        (("premise", "--rollouts", "own.jsonl", "--gold", "own.parqet"), "no such file. Did you mean 'own.parquet'?"),
-        (
-            ("score", "own.csv", "--answers", "txet", "--out", "o.jsonl"),
-            "is not a kind of answer. Did you mean 'text'?",
-        ),
-        (("score", "own.csv", "--answers", "embedding", "--out", "o.jsonl"), "embedding needs model and threshold"),
-    ],
-)
-def test_a_wrong_name_is_told_with_the_nearest(tmp_path, words, said):
-    written(tmp_path, FILES["text"][0], FILES["text"][1][0])
-    assert said in restrain(*words, cwd=tmp_path).stderr
-
-
-@pytest.mark.parametrize(("word", "near"), [("mmlustem", "mmlu_stem"), ("minerva", "minerva_math")])
-def test_the_nearest_benchmark_is_named(word, near):
-    with pytest.raises(DataError, match=f"Did you mean '{near}'"):
-        load_benchmark(word)
-
-
->>>>>>> evals
 def test_choices_in_columns_of_their_own_are_told(tmp_path):
     (tmp_path / "m.csv").write_text("problem,A,B,C,D,answer\nWhich?,Po,Ems,Don,Isar,B\n")
     with pytest.raises(
