@@ -213,36 +213,6 @@ def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
     assert out.read_text() == "before\n"
 
 
-def test_a_csv_file_has_a_row_for_each_response(tmp_path):
-    """As people have it in a spreadsheet; quotes, commas and formulas inside cells included."""
-    (tmp_path / "r.csv").write_text(
-        'problem,response,answer,truncated\n"2+2, say it",\\boxed{4},4,false\n"2+2, say it","so, \\boxed{5}",4,0\n'
-        '"2+2, say it",\\boxed{4.0},4,False\n"2+2, say it",\\boxed{4},4,true\nhow many?,\\boxed{7},,false\n'
-    )
-    assert score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl").exit_code == 0
-    first, second = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert (first["id"], first["classes"], first["counts"]) == (1, [0, 1, 0, None], [2, 1])
-    assert (second["id"], second["majority"]) == (2, "7")
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("problem,answer\na,b\n", r"has no column 'response' \(its columns are problem, answer\)"),
-        ("problem,response,truncated\na,1,\n", r"group 1: truncated\.0"),
-        ("problem,response,entropies\na,1,0.5\n", "group 1: entropies"),
-        ("problem,response,answer\na,1,1\nb,1,1\nb,1,2\n", "group 2: its rows have different answers, '1' and '2'"),
-        ("problem,response,answer\na,1,\na,1,2\n", "group 1: its rows have different answers, '' and '2'"),
-        ("id,problem,response\n7,a,1\n7,b,1\n", "group 1 and group 2 have the same id '7'"),
-        ("problem,response,answer,answer\na,1,1,2\n", "the column 'answer' more than once"),
-    ],
-)
-def test_a_csv_file_with_a_bad_group_is_refused(tmp_path, table, message):
-    (tmp_path / "r.csv").write_text(table)
-    with pytest.raises(DataError, match=message):
-        score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl")
-
-
 def test_rows_come_from_standard_input(tmp_path):
     script = "from restrain_openrlhf.commands.main import main\nmain()"
     command = [sys.executable, "-c", script, "score", "-", "--out", str(tmp_path / "o.jsonl")]
