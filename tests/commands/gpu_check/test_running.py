@@ -24,7 +24,6 @@ from tests.command_line import refused, restrain  # noqa: E402
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--only", "gradiant"), "'gradiant' is not one of 'gradient', 'training', 'memory'"),
         (("absent",), "no such file, and no preset of this name"),
         (("cpu/demo", "--set", "openrlhf.actor.adam.lrr=1"), "Did you mean 'openrlhf.actor.adam.lr'"),
         (("--set", "method.kappa=2"), "no configuration is given"),
