@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.data.outputs import write_whole
-from restrain_openrlhf.errors import ConfigError, RestrainError, reason_of
+from restrain_openrlhf.errors import ConfigError, DataError, RestrainError, no_such_file, reason_of
 
 INDEX = "model.safetensors.index.json"
 # The folder of a LoRA run's adapter inside that of the whole model, and the file that shows that a folder is an
@@ -246,7 +246,9 @@ class Provenance(BaseModel):
 
     @classmethod
     def of(cls, file: Path) -> Self:
-        """The provenance of `file`. Raises `error` where it is missing or damaged."""
+        """The provenance of `file`. Raises `error` where it is missing or damaged, and DataError without `file`."""
+        if not file.exists():
+            raise DataError(no_such_file(file))
         path = provenance_path(file)
         try:
             return cls.model_validate_json(path.read_bytes())

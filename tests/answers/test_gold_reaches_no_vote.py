@@ -275,4 +275,4 @@ def test_training_rows_have_gold_only_for_a_method_that_reads_it(monkeypatch, na
 @pytest.mark.parametrize("column", ["answer", "aliases"])
 def test_a_judge_is_not_sent_gold(column):
     with pytest.raises(ConfigError, match=f"'{column}', which belongs to gold"):
-        parse_kind({"name": "judge", "url": "http://j", "send": [column]})
+        parse_kind({"name": "judge", "callable": "a:b", "send": [column]})

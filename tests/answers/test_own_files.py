@@ -46,7 +46,7 @@ FILES = {
         (["SELECT name FROM city", "SELECT 'Rome'", "SELECT 1", "DROP TABLE city"], [0, 0, 1, None]),
     ),
 }
-FORMATS = ("jsonl", "parquet", "csv")
+FORMATS = ("jsonl", "parquet")
 
 
 @pytest.fixture(params=FILES)
@@ -130,6 +130,12 @@ def test_an_empty_cell_is_a_column_that_the_row_has_not(tmp_path, write_jsonl):
     assert done.returncode == 0, done.stderr
     found = [json.loads(line)["answers"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert found == [["Paris"], ["5"], ["Ada"]]
+
+
+def test_a_csv_file_has_its_options(tmp_path):
+    (tmp_path / "own.csv").write_text('id,question,options,answer\n1,Which?,"[""Po"", ""Ems""]",B\n')
+    (problem,) = load_benchmark(str(tmp_path / "own.csv"), asked=parse_kind({"name": "choice"})).problems
+    assert problem.problem == "Which?\n(A) Po\n(B) Ems"
 
 
 def test_choices_in_columns_of_their_own_are_told(tmp_path):

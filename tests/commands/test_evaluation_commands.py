@@ -4,9 +4,12 @@ import pytest
 
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.command_line import refused, restrain
-from tests.commands.test_commands import rows_of
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):

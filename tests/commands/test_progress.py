@@ -58,17 +58,6 @@ def test_the_time_left_is_that_of_the_steps_that_are_left(terminal):
     assert "100 s a step  1:38:20 left" in screen.getvalue()
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_the_first_step_with_many_missing_answers_is_warned_of_and_no_other(terminal):
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=terminal, width=300, color_system=None)
-    with step_progress("run", console) as (_, on_step):
-        for step, share in enumerate([0.2, 0.21, 0.9], start=1):
-            on_step(StepRow(step, {}, {**VOTES, "missing_share_of_voters": share}), 3)
-    assert screen.getvalue().count("have no answer and do not vote") == 1
-    assert "warning: 21% of the rollouts of step 2" in screen.getvalue()
-
-
 @pytest.mark.host
 def test_a_finished_run_says_that_nothing_is_trained(tmp_path, monkeypatch):
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")

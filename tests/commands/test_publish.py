@@ -85,7 +85,7 @@ def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it
     assert "math" in front["tags"]
     assert f"| kind of answer, with its version | math {MATHEMATICS.whole_version} |" in text
     resolved = json.loads((run / "run.json").read_text())
-    own = {"name": "judge", "url": "http://judge.internal/equal", "send": ["rubric"], "cache": "/opt/venv/verdicts"}
+    own = {"name": "judge", "callable": "judge.internal:equal", "send": ["rubric"]}
     (run / "run.json").write_text(json.dumps({**resolved, "answers": own}))
     front, text = published(run)
     assert ("judge" in front["tags"], "math" in front["tags"]) == (True, False)

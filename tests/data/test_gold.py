@@ -120,7 +120,7 @@ def test_ids_that_match_nothing_are_refused_by_every_command(material):
     for words in (
         ("analyze", material / "run"),
         ("premise", "--reference", material / "reference.jsonl"),
-        ("view", material / "run", "--export", material / "page.html"),
+        ("view", material / "run", "--out", material / "page.html"),
     ):
         said = " ".join(refused(*words, "--gold", gold).split())
         assert "2 of its 3 ids match no problem" in said, words

@@ -65,6 +65,7 @@ def small_files(folder: Path) -> None:
     for name in ("method.yaml", "shared/method.yaml"):
         (folder / name).write_text("method: {name: restrain, prompt_weight: online}\n")
     (folder / "data").mkdir()
+    (folder / "data" / "train.gold.jsonl").write_text(dump({"problem": PROBLEMS[0], "answer": "2"}))
     (folder / "benchmarks").mkdir()
     for name in ("math500", "amc23"):
         (folder / "benchmarks" / f"{name}.jsonl").write_text(dump({"problem": PROBLEMS[0], "answer": "2"}))

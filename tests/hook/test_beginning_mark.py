@@ -37,7 +37,7 @@ def test_the_host_and_evaluation_give_the_same_tokens_to_the_same_template():
     llama = tokenizer(adds_mark=True)
     trained = llama(text=TEMPLATE.format("a sum"), add_special_tokens=False)["input_ids"]
     template = choose_template(TEMPLATE, llama)
-    marks = Marks(add_special_tokens=template.adds_special_tokens)
+    marks = Marks(add_special_tokens=not template.chat)
     evaluated = prompt_tokens(of(render(template, "a sum", llama)), llama, marks)
     assert trained == evaluated == [BOS, 2, 3, 4, 5]
 

@@ -4,8 +4,7 @@ import dataclasses
 
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
 
-# Numbers that OpenRLHF's own trainer and policy add to each step's (trainer/ppo_trainer.py, trainer/ray/ppo_actor.py):
-# tests/hook/test_trainers.py and tests/hook/test_token_means.py.
+# Numbers that OpenRLHF's own trainer adds to each step's (trainer/ppo_trainer.py): tests/hook/test_trainers.py.
 HOST = (
     "rollout/response_length_mean",
     "timing/generation",
@@ -13,24 +12,37 @@ HOST = (
     "timing/ppo_train",
     "timing/broadcast",
     "timing/step_total",
-    "actor_grad_norm",
 )
+# That its policy does (trainer/ray/ppo_actor.py): tests/hook/test_gradient.py.
+HOST_POLICY = ("actor_grad_norm",)
 
 
 def training() -> set[str]:
-    """Those of a row of `metrics.jsonl`, and the two of the run itself."""
-    from restrain_openrlhf.hook.policy.actor import MEANS, PEAK_MEMORY
+    from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY
+    from restrain_openrlhf.hook.run_log import gauge_name
+
+    names = {gauge_name(name) for name in [*of_the_trainer(), *of_the_policy(), PEAK_MEMORY]}
+    return {f"ray_{name}" for name in names | {"restrain_step", "restrain_last_step_timestamp_seconds"}}
+
+
+def of_the_trainer() -> set[str]:
+    """As they are logged, in every row."""
     from restrain_openrlhf.hook.policy.experience import LogProbGap
-    from restrain_openrlhf.hook.run_log import SPEEDS, gauge_name
-    from restrain_openrlhf.records.metrics import NOT_FINITE, TRAINED_TOKENS
+    from restrain_openrlhf.hook.run_log import SPEEDS
+    from restrain_openrlhf.records.metrics import NOT_FINITE
 
     numbers = ("int", "float", int, float)
     votes = {f"restrain/{field.name}" for field in dataclasses.fields(StepVotes) if field.type in numbers}
     gap = {f"restrain/{name}" for name in LogProbGap(0, 0, 0, 1).scalars()}
-    every = {*votes, *gap, NOT_FINITE, *SPEEDS, *HOST, *MEANS, TRAINED_TOKENS, PEAK_MEMORY}
-    return {
-        f"ray_{name}" for name in {*map(gauge_name, every), "restrain_step", "restrain_last_step_timestamp_seconds"}
-    }
+    return votes | gap | {NOT_FINITE, *SPEEDS, *HOST}
+
+
+def of_the_policy() -> set[str]:
+    """As they are logged, where there is a reference policy and OpenRLHF computes entropies."""
+    from restrain_openrlhf.hook.policy.actor import MEANS
+    from restrain_openrlhf.records.metrics import TRAINED_TOKENS
+
+    return {*MEANS, TRAINED_TOKENS, *HOST_POLICY}
 
 
 def service() -> set[str]:
