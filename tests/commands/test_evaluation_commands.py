@@ -1,5 +1,7 @@
 """What a user types around data and evaluation, and what bad input gets."""
 
+import json
+
 import pytest
 
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION

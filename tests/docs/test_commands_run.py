@@ -99,7 +99,12 @@ def heavy(*_given: object, **_more: object) -> None:
 
 def trained(run: RunFolder, *_: object) -> NoReturn:
     """The training is left out, and the run's folder is as it leaves it."""
+    from restrain_openrlhf.hook.run_log import append_step
+    from tests.hook.test_trainer_metrics import votes
+
     save_model(run.path)
+    for step in (1, 2):
+        append_step(run.metrics, step, {"kl": 0.1 * step}, votes())
     run.mark_completed(Completion(steps=2))
     raise HeavyWorkError
 
