@@ -18,7 +18,6 @@ from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.evaluation.grade import ReliabilitySoFar, SizeRow, grade_vote
 from restrain_openrlhf.evaluation.result import Scores, accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered, step_progress
 from restrain_openrlhf.hook.launch.train import train
@@ -264,10 +263,9 @@ def write_report(out: Path, task: DemoTask) -> Path:
     runs = [replace(figures.load_curves(train_folder(out, each.method)), name=each.method) for each in results]
     drawn = {
         "curves": draw_curves(out, results),
-        "reliability": figures.draw_reliability(base_reliability(out), "the base model, before any training"),
         "votes": figures.draw_panels(runs, figures.VOTES),
     }
-    titles = ("Held-out pass@1 by training step", "Is the majority right? By the number of rollouts in it", "Votes")
+    titles = ("Held-out pass@1 by training step", "Votes")
     pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
     table = figures.PageTable("Held-out accuracy", HEADER, _accuracies(results))
     lead = " ".join(map(sentence, results))
@@ -303,17 +301,3 @@ def draw_curves(out: Path, results: Sequence[MethodResult]) -> "Figure":
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=4)
     return figure
-
-
-def base_reliability(out: Path) -> list[SizeRow]:
-    """How often the base model's majorities on training prompts are right, by their size.
-
-    Their gold answers are only read here, after training, for the figure.
-    """
-    gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
-    reference = load_reference(out / "reference.jsonl")
-    kind = reference.provenance.kind
-    found = ReliabilitySoFar(reference.provenance.n)
-    for row in reference.rows:
-        found.add(grade_vote(row, gold[row.problem_hash], kind))
-    return found.rows()

@@ -12,7 +12,6 @@ from matplotlib.lines import Line2D
 
 from restrain_openrlhf.data.outputs import replacing, write_whole
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.grade import SizeRow
 from restrain_openrlhf.records.metrics import (
     ENTROPY,
     GENERATED_PER_SECOND,
@@ -177,20 +176,3 @@ def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
     """Write training.png, votes.png and speed.png into `out`, with a line for each run. Returns the paths."""
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
     return save_figures({name: draw_panels(runs, of) for name, of in panels.items()}, out)
-
-
-def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
-    """A figure of pass@n and the majority's accuracy by the majority's size, above the number of problems."""
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    sizes, n = [row.size for row in rows], rows[0].n
-    upper.plot(sizes, [row.pass_at_n for row in rows], marker="o", label=f"pass@{n}: some rollout is right")
-    upper.plot(sizes, [row.majority_accuracy for row in rows], "s-", color="tab:orange", label="the majority is right")
-    upper.vlines(sizes, [row.majority_low for row in rows], [row.majority_high for row in rows], color="tab:orange")
-    upper.set(title=title, ylabel="share of problems", ylim=(-0.03, 1.03))
-    upper.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2)
-    lower.bar(sizes, [row.problems for row in rows], color="tab:gray")
-    lower.set(xlabel=f"rollouts in the majority, of {n}", ylabel="problems")
-    lower.set_xticks(range(0, n + 1, max(1, n // 16)))
-    return figure

@@ -225,14 +225,11 @@ def powers_up_to(n: int) -> list[int]:
 class SizeRow(BaseModel, frozen=True):
     """The problems whose majority has `size` of n rollouts. Shares are in [0, 1], bounds are at 95 % (Wilson).
 
-    `pass_at_n` is the share of problems with a right rollout, `majority_accuracy` that of problems with a right
-    majority, and `mean_accuracy` the share of right rollouts.
+    `majority_accuracy` is the share of problems with a right majority, and `mean_accuracy` that of right rollouts.
     """
 
     size: int
-    n: int
     problems: int
-    pass_at_n: float
     majority_accuracy: float
     majority_low: float
     majority_high: float
@@ -243,28 +240,24 @@ class ReliabilitySoFar:
     """Counts, problem by problem, how reliable majorities of each size are, where every problem has n rollouts."""
 
     def __init__(self, n: int) -> None:
-        # For each size of the majority: problems, problems with a right rollout, with a right majority, and right
-        # rollouts.
-        self._counts = np.zeros((n + 1, 4), dtype=np.int64)
+        # For each size of the majority: problems, problems with a right majority, and right rollouts.
+        self._counts = np.zeros((n + 1, 3), dtype=np.int64)
 
     def add(self, row: GradeRow) -> None:
-        found = 1, any(row.correct), majority_right(row.group, row.correct), sum(row.correct)
+        found = 1, majority_right(row.group, row.correct), sum(row.correct)
         self._counts[row.group.votes.majority_count] += found
 
     def rows(self) -> list[SizeRow]:
         """One row per size of a majority that occurs, ascending."""
         return [self._row(size, *counts) for size, counts in enumerate(self._counts.tolist()) if counts[0]]
 
-    def _row(self, size: int, problems: int, some: int, right: int, rollouts: int) -> SizeRow:
+    def _row(self, size: int, problems: int, right: int, rollouts: int) -> SizeRow:
         low, high = wilson_interval(right, problems)
-        n = len(self._counts) - 1
         return SizeRow(
             size=size,
-            n=n,
             problems=problems,
-            pass_at_n=some / problems,
             majority_accuracy=right / problems,
             majority_low=low,
             majority_high=high,
-            mean_accuracy=rollouts / (problems * n),
+            mean_accuracy=rollouts / (problems * (len(self._counts) - 1)),
         )

@@ -230,8 +230,8 @@ def test_reliability_by_majority_size():
     )
     assert [(row.size, row.problems) for row in rows] == [(0, 1), (1, 1), (3, 2)]
     three = rows[2]
-    assert (three.n, three.pass_at_n, three.majority_accuracy, three.mean_accuracy) == (4, 1.0, 0.5, 0.5)
-    assert (rows[1].pass_at_n, rows[1].majority_accuracy) == (0.0, 0.0)
+    assert (three.majority_accuracy, three.mean_accuracy) == (0.5, 0.5)
+    assert rows[1].majority_accuracy == 0.0
 
 
 def test_sizes_count_equal_answers():
