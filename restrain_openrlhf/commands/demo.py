@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import numpy as np
 import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import Overrides, Quiet, to_folder
+from restrain_openrlhf.commands.study import Curve, draw
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
@@ -26,9 +28,6 @@ from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RESULT_FILE = "result.json"
 # If more of the majorities than this share are one answer, the result says so.
@@ -260,17 +259,24 @@ def write_report(out: Path, task: DemoTask) -> Path:
     from restrain_openrlhf.evaluation import figures  # noqa: PLC0415 - imports matplotlib
 
     results, page = results_in(out), out / "report.html"
-    runs = [replace(figures.load_curves(train_folder(out, each.method)), name=each.method) for each in results]
-    drawn = {
-        "curves": draw_curves(out, results),
-        "votes": figures.draw_panels(runs, figures.VOTES),
-    }
+    runs = [figures.load_curves(train_folder(out, each.method), each.method) for each in results]
+    drawn = {"curves": draw(held_out_curves(out, results)), "votes": figures.draw_panels(runs, figures.VOTES)}
     titles = ("Held-out pass@1 by training step", "Votes")
     pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
     table = figures.PageTable("Held-out accuracy", HEADER, _accuracies(results))
     lead = " ".join(map(sentence, results))
     figures.write_page(page, f"Label-free training on {task.about}", lead, [table], list(pictures))
     return page
+
+
+def held_out_curves(out: Path, results: Sequence[MethodResult]) -> list[Curve]:
+    """Held-out pass@1 by step, a curve for each method."""
+    found = []
+    for result in results:
+        rows = read_held_out(train_folder(out, result.method))
+        values = np.array([[row.pass_at_1 for row in rows]])
+        found.append(Curve("demo", result.method, tuple(row.step for row in rows), values))
+    return found
 
 
 def _accuracies(results: Sequence[MethodResult]) -> list[list[str]]:
@@ -284,20 +290,3 @@ def _accuracies(results: Sequence[MethodResult]) -> list[list[str]]:
 def _accuracy(value: Scores, k: int) -> list[str]:
     interval = f"{value.low:.1%} to {value.high:.1%}"
     return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k[k]:.1%}", f"{value.missing_share:.1%}"]
-
-
-def draw_curves(out: Path, results: Sequence[MethodResult]) -> "Figure":
-    """A figure of held-out pass@1 by step, with a line per method, and a dashed line for the base model's majority."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - costs a second
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for result in results:
-        rows = read_held_out(train_folder(out, result.method))
-        axes.plot([row.step for row in rows], [row.pass_at_1 for row in rows], marker="o", label=result.method)
-    before, k = results[0].before, results[0].k
-    axes.axhline(before.maj_at_k[k], linestyle="--", color="gray", label=f"maj@{k} of the base model")
-    axes.set(xlabel="training step", ylabel="held-out pass@1", ylim=(-0.03, 1.03))
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=4)
-    return figure

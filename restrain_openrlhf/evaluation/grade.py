@@ -141,12 +141,10 @@ def placed_rollouts(path: Path) -> Iterator[tuple[str, RolloutsRow]]:
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """Unbiased estimate of the chance that one of k responses is right: 1 − C(n − c, k) / C(n, k) (Chen et al., 2021).
+    """Unbiased estimate of the chance that one of k ≤ n responses is right, 1 − C(n − c, k) / C(n, k).
 
-    Raises DataError unless 0 ≤ right ≤ n and 1 ≤ k ≤ n.
+    `right` is c, the number of right responses among n (Chen et al., 2021).
     """
-    if not (0 <= right <= n and 1 <= k <= n):
-        raise DataError(f"pass@{k} of {right} right among {n} responses is not defined: 1 <= k <= n is needed.")
     return 1.0 - comb(n - right, k) / comb(n, k)
 
 
@@ -156,14 +154,12 @@ def mean_pass_at_k(n: int, right: Sequence[int], k: int) -> float:
 
 
 def maj_at_k(row: GradeRow, k: int, kind: AnswerKind = MATHEMATICS, own: Row | None = None) -> float:
-    """How often the majority answer of k responses to a problem is right. Its mean over problems is maj@k.
+    """How often the majority answer of k ≤ n responses to a problem is right. Its mean over problems is maj@k.
 
     It is the mean over the n // k groups of k consecutive responses. Each group is a sample of k, so the mean is
     unbiased. A smaller group is classified anew, by the `kind` of answer and what it reads of the problem's `own` row.
     """
     n = len(row.answers)
-    if not 1 <= k <= n:
-        raise DataError(f"maj@{k} of {n} responses is not defined: 1 <= k <= n is needed.")
     if k == n:
         return float(majority_right(row.group, row.correct))
     parts = [slice(start, start + k) for start in range(0, n - k + 1, k)]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Self
 
@@ -116,9 +117,7 @@ def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | N
 
 def _shared(texts: Collection[str]) -> int:
     """The number of characters with which all texts begin."""
-    first, last = min(texts), max(texts)
-    differing = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
-    return min(next(differing, min(len(first), len(last))), LONGEST_TEMPLATE)
+    return min(len(commonprefix(list(texts))), LONGEST_TEMPLATE)
 
 
 class Measures(BaseModel, frozen=True):

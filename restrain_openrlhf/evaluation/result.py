@@ -235,13 +235,12 @@ def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
 
 def load_results(run: Path) -> list[Result]:
     """All results of an evaluation. Raises RunError for a result that is missing or damaged."""
-    return [_load(folder.result, f"`restrain regrade {run}`") for folder in benchmark_folders(run)]
+    return [_load(folder.result, run) for folder in benchmark_folders(run)]
 
 
-def _load(file: Path, again: str) -> Result:
+def _load(file: Path, run: Path) -> Result:
     try:
         return Result.model_validate_json(file.read_bytes())
-    except FileNotFoundError:
-        raise RunError(f"{file.parent}: has no result yet. Finish all shards, then run {again}.") from None
-    except ValidationError:
-        raise RunError(f"{file}: is damaged. Make it again with {again}.") from None
+    except (FileNotFoundError, ValidationError) as error:
+        found = "is missing" if isinstance(error, FileNotFoundError) else "is damaged"
+        raise RunError(f"{file}: {found}. Finish all shards, then run `restrain regrade {run}`.") from None

@@ -14,7 +14,7 @@ from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.result import Scores
-from restrain_openrlhf.hook.logging.trainer import append_step
+from restrain_openrlhf.hook.run_log import append_step
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import HELD_OUT_FILE, append_row
 from tests.command_line import restrain

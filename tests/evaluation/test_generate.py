@@ -124,7 +124,7 @@ def test_responses_without_their_provenance_are_refused(toy):
 
 def test_a_result_that_is_missing_or_damaged_is_told(toy):
     run(toy.sampling(), Engine())
-    with pytest.raises(RunError, match="has no result yet"):
+    with pytest.raises(RunError, match="is missing. Finish all shards"):
         load_results(toy.run)
     toy.folder.result.write_text("{}")
     with pytest.raises(RunError, match="is damaged"):
