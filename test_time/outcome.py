@@ -181,7 +181,7 @@ def worth(policy: str, votes: Reference, greedy: Reference, gold: Mapping[str, s
         problems=len(votes.rows),
         greedy=_graded(greedy, gold, rows).pass_at_1,
         n=votes.provenance.n,
-        majority=scores.maj_at_k[votes.provenance.n],
+        majority=scores.maj_at_n,
     )
 
 

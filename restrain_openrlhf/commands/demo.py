@@ -244,7 +244,7 @@ def sentence(result: MethodResult) -> str:
     text = (
         f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} (base "
         f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{k} went from "
-        f"{before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
+        f"{before.maj_at_n:.1%} to {after.maj_at_n:.1%}."
     )
     if result.top_answer_share < TEMPLATE_SHARE:
         return text
@@ -289,4 +289,4 @@ def _accuracies(results: Sequence[MethodResult]) -> list[list[str]]:
 
 def _accuracy(value: Scores, k: int) -> list[str]:
     interval = f"{value.low:.1%} to {value.high:.1%}"
-    return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k[k]:.1%}", f"{value.missing_share:.1%}"]
+    return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_n:.1%}", f"{value.missing_share:.1%}"]

@@ -1,6 +1,5 @@
 """Assembles the commands. Our errors, and missing dependencies, become one line and exit status 2."""
 
-import errno
 import inspect
 import re
 import sys
@@ -75,10 +74,6 @@ EVALUATION = "Train without labels: evaluate and publish"
 DEPLOYMENT = "In an existing deployment"
 CLUSTER = "On a cluster"
 INTERRUPTED = 130
-# Errors that come from the path that a user typed, not from a defect here. A missing file is reported where it is read.
-FILE_SYSTEM_ERRORS = frozenset(
-    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
-)
 STARTS_AGAIN = "the same command starts again from its beginning"
 # For commands that keep their progress on disk.
 RESUMES = "run the same command to resume"
@@ -179,7 +174,8 @@ def _of_the_file_system(error: OSError) -> str | None:
     if error.errno in FULL_DISK:
         where = error.filename or f"this command's output, or temporary files in {gettempdir()}"
         return f"{where}: {error.strerror}. Free some space, and run the same command again."
-    if error.filename is None or error.errno not in FILE_SYSTEM_ERRORS:
+    # A missing file is reported where it is read.
+    if error.filename is None or isinstance(error, FileNotFoundError):
         return None
     return f"{error.filename}: {error.strerror}. Name another place, or see to it that this user may use this one."
 

@@ -141,7 +141,7 @@ def card_text(run: RunFolder, front: Mapping[str, Any], shown: str, evaluations:
     measured = [
         EvalResult("text-generation", how.benchmark, how.title, metric, round(100 * value, 1))
         for how, scores in ((each.provenance, each.scores) for each in evaluations)
-        for metric, value in (("pass@1", scores.pass_at_1), (f"maj@{how.n}", scores.maj_at_k[how.n]))
+        for metric, value in (("pass@1", scores.pass_at_1), (f"maj@{how.n}", scores.maj_at_n))
     ]
     data = ModelCardData(
         **front,

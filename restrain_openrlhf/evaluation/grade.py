@@ -153,21 +153,6 @@ def mean_pass_at_k(n: int, right: Sequence[int], k: int) -> float:
     return float(np.mean([pass_at_k(n, count, k) for count in right]))
 
 
-def maj_at_k(row: GradeRow, k: int, kind: AnswerKind = MATHEMATICS, own: Row | None = None) -> float:
-    """How often the majority answer of k ≤ n responses to a problem is right. Its mean over problems is maj@k.
-
-    It is the mean over the n // k groups of k consecutive responses. Each group is a sample of k, so the mean is
-    unbiased. A smaller group is classified anew, by the `kind` of answer and what it reads of the problem's `own` row.
-    """
-    n = len(row.answers)
-    if k == n:
-        return float(majority_right(row.group, row.correct))
-    parts = [slice(start, start + k) for start in range(0, n - k + 1, k)]
-    groups = [GroupAnswers.of(kind, row.answers[part], own or {}) for part in parts]
-    right = [majority_right(group, row.correct[part]) for group, part in zip(groups, parts, strict=True)]
-    return float(np.mean(right))
-
-
 def majority_right(group: GroupAnswers, correct: Sequence[bool]) -> bool:
     """Whether the majority's representative was graded right; False if no response has an answer."""
     majority = group.majority
@@ -214,7 +199,7 @@ def wilson_interval(right: float, of: float) -> tuple[float, float]:
 
 
 def powers_up_to(n: int) -> list[int]:
-    """1, 2, 4, … and n: the k for which pass@k and maj@k are reported."""
+    """1, 2, 4, … and n: the k for which pass@k is reported."""
     return sorted({2**power for power in range(n.bit_length())} | {n})
 
 

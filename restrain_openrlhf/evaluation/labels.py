@@ -117,7 +117,7 @@ def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | N
 
 def _shared(texts: Collection[str]) -> int:
     """The number of characters with which all texts begin."""
-    return min(len(commonprefix(list(texts))), LONGEST_TEMPLATE)
+    return min(len(commonprefix(list(texts))), LONGEST_TEMPLATE)  # noqa: RUF071 - texts, not paths
 
 
 class Measures(BaseModel, frozen=True):

@@ -78,9 +78,9 @@ def test_a_response_and_its_end_fit_the_demo_s_budget():
 
 
 def accuracy(value):
-    votes = {16: min(1.0, value + 0.2)}
+    votes = min(1.0, value + 0.2)
     return Scores(
-        pass_at_1=value, low=value - 0.02, high=value + 0.02, pass_at_k={}, maj_at_k=votes, missing_share=0.01
+        pass_at_1=value, low=value - 0.02, high=value + 0.02, pass_at_k={}, maj_at_n=votes, missing_share=0.01
     )
 
 

@@ -18,7 +18,7 @@ from restrain_openrlhf.evaluation.grade import (
     grade_answers,
     interval_over_problems,
     interval_over_samples,
-    maj_at_k,
+    majority_right,
     mean_pass_at_k,
     pass_at_k,
     placed_rollouts,
@@ -77,31 +77,14 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_one(case):
     assert mean_pass_at_k(n, [right, n], k) == pytest.approx((pass_at_k(n, right, k) + 1) / 2)
 
 
-def test_maj_at_k_votes_in_consecutive_groups():
-    votes = row(["1", "1", "2", "2", "2", "1"])
-    assert maj_at_k(votes, 6) == 1.0  # a tie of three: the first to appear wins
-    assert maj_at_k(votes, 3) == 1 / 2  # (1 1 2) is right, (2 2 1) is not
-    assert maj_at_k(votes, 1) == 1 / 2
-    assert maj_at_k(votes, 4) == 1.0  # one whole group of four: (1 1 2 2)
-
-
 def test_votes_are_over_equal_answers_and_missing_ones_do_not_vote():
     answers, correct = ["3", "0.5", r"\frac12", None], [False, True, True, False]
     halves = GradeRow(id="p", gold="1/2", answers=answers, classes=[0, 1, 1, None], correct=correct)
-    assert maj_at_k(halves, 4) == 1.0
-    assert maj_at_k(row([None, None, None, "1"]), 4) == 1.0
-    assert maj_at_k(row([None, None]), 2) == 0.0
+    for graded, is_right in ((halves, True), (row([None, None, None, "1"]), True), (row([None, None]), False)):
+        assert majority_right(graded.group, graded.correct) is is_right
 
 
 NUMBER = parse_kind({"name": "number"})
-
-
-def test_a_smaller_group_is_classified_anew():
-    """Without 1.0, 1.00015 and 1.00005 are one answer, which beats 7; beside 1.0 they are two, and 7 came first."""
-    answers, correct = ["7", "1.00015", "1.00005", "1.0"], [False, True, True, True]
-    graded = GradeRow(id="p", gold="1.0001", answers=answers, classes=NUMBER.classes(answers, {}), correct=correct)
-    assert graded.classes == (0, 1, 2, 2)
-    assert maj_at_k(graded, 3, NUMBER, {}) == 1.0
 
 
 @given(st.permutations(["1.0", "1.0", "1.00005", "1.00009", "1.00009", "1.00009", "2", "2"]))
@@ -110,7 +93,7 @@ def test_the_answer_that_is_graded_for_a_class_does_not_depend_on_the_order_of_r
     correct = [answer in ("1.00009", "1.00005") for answer in answers]
     graded = GradeRow(id="p", gold="1.00015", answers=answers, classes=NUMBER.classes(answers, {}), correct=correct)
     assert graded.group.ranked() == [("1.00009", 6), ("2", 2)]
-    assert maj_at_k(graded, 8, NUMBER, {}) == 1.0
+    assert majority_right(graded.group, graded.correct)
 
 
 def test_the_interval_over_problems_by_hand():
@@ -186,7 +169,7 @@ GOLD = {text_hash("a"): "1", text_hash("b"): "6", text_hash("c"): "9"}
 def test_pass_at_1_and_majority_of_worked_problems():
     found = accuracy(ROWS, GOLD)
     assert found.pass_at_1 == pytest.approx((0.5 + 0 + 0.5) / 3)
-    assert found.maj_at_k[4] == pytest.approx(2 / 3)
+    assert found.maj_at_n == pytest.approx(2 / 3)
     assert found.missing_share == pytest.approx(2 / 12)
     assert found.low <= found.pass_at_1 <= found.high
 
