@@ -162,31 +162,13 @@ def majority_right(group: GroupAnswers, correct: Sequence[bool]) -> bool:
 def interval_over_problems(shares: Sequence[float]) -> tuple[float, float]:
     """95 % bounds of the share of right responses if the problems are a sample; `shares` has one share per problem.
 
-    The variance s² / m of the shares, with m problems, includes the sampling of problems and that of responses.
+    The variance s² / m of the shares, with m problems, includes the sampling of problems and that of responses. The
+    bounds are Wilson's for the number of independent draws that would have this variance, which surveys call the
+    effective sample size (Korn and Graubard, 1998); where the variance is 0, for m draws.
     """
+    share, of = float(np.mean(shares)), len(shares)
     spread = float(np.var(shares, ddof=1)) if len(set(shares)) > 1 else 0.0
-    return _interval(float(np.mean(shares)), spread / len(shares), len(shares))
-
-
-def interval_over_samples(right: Sequence[int], n: int) -> tuple[float, float] | None:
-    """95 % bounds of the share of right responses if the problems are fixed and their n responses are a sample.
-
-    The variance is Σ p (1 − p) / (n − 1) / m², with p the share of each of m problems; `right` has their numbers of
-    right responses. None for n = 1, because one response says nothing about how others would differ.
-    """
-    if n == 1:
-        return None
-    shares = np.asarray(right) / n
-    variance = float(np.sum(shares * (1 - shares))) / (n - 1) / len(shares) ** 2
-    return _interval(float(np.mean(shares)), variance, len(shares) * n)
-
-
-def _interval(share: float, variance: float, of: int) -> tuple[float, float]:
-    """Wilson's interval for the number of independent draws that would have this variance; `of` where it is 0.
-
-    That number is what surveys call the effective sample size (Korn and Graubard, 1998).
-    """
-    draws = share * (1 - share) / variance if variance else of
+    draws = share * (1 - share) / (spread / of) if spread else of
     return wilson_interval(share * draws, draws)
 
 

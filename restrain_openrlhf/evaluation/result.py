@@ -59,15 +59,12 @@ class Scores(BaseModel, frozen=True):
     """Means over problems in [0, 1], lengths in tokens, and shares of responses.
 
     `maj_at_n` is the share of problems whose majority of all n responses is right.
-    `low` and `high` are 95 % bounds of pass@1 for other problems of this kind with other responses. `samples_low` and
-    `samples_high` are bounds for other responses to these problems; None if a problem has one response.
+    `low` and `high` are 95 % bounds of pass@1 for other problems of this kind with other responses.
     """
 
     pass_at_1: float
     low: float
     high: float
-    samples_low: float | None = None
-    samples_high: float | None = None
     pass_at_k: dict[int, float]
     maj_at_n: float
     missing_share: float
@@ -162,13 +159,10 @@ class ScoresSoFar:
         assert self._n is not None, "asked for once there is a problem"
         n, right, of = self._n, self._right, self._n * len(self._right)
         low, high = grade.interval_over_problems([count / n for count in right])
-        samples_low, samples_high = grade.interval_over_samples(right, n) or (None, None)
         return Scores(
             pass_at_1=grade.mean_pass_at_k(n, right, 1),
             low=low,
             high=high,
-            samples_low=samples_low,
-            samples_high=samples_high,
             pass_at_k={k: grade.mean_pass_at_k(n, right, k) for k in grade.powers_up_to(n)},
             maj_at_n=self._majorities / len(self._right),
             missing_share=self._missing / of,

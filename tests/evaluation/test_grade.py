@@ -17,7 +17,6 @@ from restrain_openrlhf.evaluation.grade import (
     ReliabilitySoFar,
     grade_answers,
     interval_over_problems,
-    interval_over_samples,
     majority_right,
     mean_pass_at_k,
     pass_at_k,
@@ -102,45 +101,31 @@ def test_the_interval_over_problems_by_hand():
     assert interval_over_problems([0.0, 0.5, 1.0, 0.5]) == pytest.approx((0.18761, 0.81239), abs=1e-5)
 
 
-def test_the_interval_over_samples_by_hand():
-    # Shares 1/4 and 3/4 of n = 4: Σ p (1 − p) / 3 / 2² = 2 · 3/16 / 12 = 1/32, so 1/4 / (1/32) = 8 responses.
-    # Wilson of 4 of 8: half 1.96 / 1.48018 · √(1/32 + 3.8415 / 256) = 0.28478.
-    assert interval_over_samples([1, 3], 4) == pytest.approx((0.21522, 0.78478), abs=1e-5)
-    assert interval_over_samples([1, 0], 1) is None
-
-
 def test_intervals_where_nothing_differs_are_those_of_as_many_draws():
     assert interval_over_problems([0.3] * 30) == wilson_interval(0.3 * 30, 30)
     assert interval_over_problems([1.0]) == wilson_interval(1, 1)
-    assert interval_over_samples([0, 4, 4], 4) == wilson_interval(8, 12)
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n), min_size=1, max_size=20))))
 def test_intervals_hold_the_mean(case):
     n, right = case
     mean = sum(right) / n / len(right)
-    for low, high in (
-        interval_over_problems([count / n for count in right]),
-        interval_over_samples(right, n) or (0, 1),
-    ):
-        assert 0 <= low <= mean + 1e-9
-        assert mean - 1e-9 <= high <= 1
+    low, high = interval_over_problems([count / n for count in right])
+    assert 0 <= low <= mean + 1e-9
+    assert mean - 1e-9 <= high <= 1
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
     draws, problems, n = 1500, 83, 8
     dice = np.random.default_rng(0)
-    of_problems = of_samples = 0
+    of_problems = 0
     for _ in range(draws):
         difficulty = dice.beta(0.5, 1.0, problems)  # mean 1/3
         right = dice.binomial(n, difficulty).tolist()
         low, high = interval_over_problems([count / n for count in right])
         of_problems += low <= 1 / 3 <= high
-        low, high = interval_over_samples(right, n)
-        of_samples += low <= difficulty.mean() <= high
     # Four standard errors of a share of 0.95 among 1,500: 0.0225.
     assert of_problems / draws == pytest.approx(0.95, abs=0.0225)
-    assert of_samples / draws == pytest.approx(0.95, abs=0.0225)
 
 
 def test_the_interval_of_a_share_of_few_is_wide():

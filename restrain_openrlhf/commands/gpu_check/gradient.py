@@ -88,9 +88,8 @@ class GradientCase:
     def name(self) -> str:
         """The type, the batching and what differs from the defaults, such as `bf16, packed, lora True`."""
         given = ((each.name, getattr(self, each.name), each.default) for each in fields(self)[2:])
-        return ", ".join(
-            [self.dtype, self.batching, *(f"{name} {value}" for name, value, usual in given if value != usual)]
-        )
+        others = (f"{name} {value}" for name, value, usual in given if value != usual)
+        return ", ".join([self.dtype, self.batching, *others])
 
 
 CASES = tuple(
