@@ -50,14 +50,12 @@ EVALUATION: Mapping[str, object] = {
 
 
 class MethodResult(BaseModel, frozen=True):
-    """The result of one method, from k responses to each held-out problem, in a file that later reports read.
+    """The result of one method, from ROLLOUTS responses to each held-out problem, in a file that later reports read.
 
     `top_answer_share` is the share of prompts, in the last training step, whose majority answer is the most common one.
     """
 
     method: str
-    problems: int
-    k: int
     before: Scores
     after: Scores
     top_answer_share: float
@@ -209,13 +207,11 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)
-    gold, rows = load_gold(demo.heldout).by_problem, tuple(load_reference(after).rows)
+    gold = load_gold(demo.heldout).by_problem
     result = MethodResult(
         method=method,
-        problems=len(rows),
-        k=ROLLOUTS,
         before=accuracy(tuple(load_reference(before).rows), gold, config.answers),
-        after=accuracy(rows, gold, config.answers),
+        after=accuracy(tuple(load_reference(after).rows), gold, config.answers),
         top_answer_share=float(read_steps(run.metrics)[-1].votes["top_answer_share"]),
     )
     result.write(demo.out / method)
@@ -239,11 +235,11 @@ def train_folder(out: Path, method: str) -> Path:
 
 def sentence(result: MethodResult) -> str:
     """What happened to the policy of one method, in a sentence or two."""
-    before, after, k = result.before, result.after, result.k
+    before, after = result.before, result.after
     moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
     text = (
-        f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} (base "
-        f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{k} went from "
+        f"{result.method}: pass@1 on {HELD_OUT_PROBLEMS} held-out problems {moved} from {before.pass_at_1:.1%} (base "
+        f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{ROLLOUTS} went from "
         f"{before.maj_at_n:.1%} to {after.maj_at_n:.1%}."
     )
     if result.top_answer_share < TEMPLATE_SHARE:
@@ -280,13 +276,13 @@ def held_out_curves(out: Path, results: Sequence[MethodResult]) -> list[Curve]:
 
 
 def _accuracies(results: Sequence[MethodResult]) -> list[list[str]]:
-    rows = [["base model", *_accuracy(results[0].before, results[0].k), ""]]
+    rows = [["base model", *_accuracy(results[0].before), ""]]
     for result in results:
         gain = f"{100 * (result.after.pass_at_1 - result.before.pass_at_1):+.1f}"
-        rows.append([result.method, *_accuracy(result.after, result.k), gain])
+        rows.append([result.method, *_accuracy(result.after), gain])
     return rows
 
 
-def _accuracy(value: Scores, k: int) -> list[str]:
+def _accuracy(value: Scores) -> list[str]:
     interval = f"{value.low:.1%} to {value.high:.1%}"
     return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_n:.1%}", f"{value.missing_share:.1%}"]

@@ -3,7 +3,6 @@
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -135,18 +134,17 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
 
 
 def make_reference(config: RunConfig, console: Console) -> None:
-    """Sample the reference file that the run's method reads, if it is missing or was not finished."""
-    if config.read_reference is not None and not _is_whole(config.read_reference):
-        console.print(f"sampling the reference {config.read_reference}")
-        sample_reference(config, config.read_reference)
+    """Sample the reference file that the run's method reads, unless a run can read it as it is.
 
-
-def _is_whole(reference: Path) -> bool:
-    """Whether a run can read the file. Sampling resumes an unfinished one, and reports what is wrong with any other."""
-    with suppress(ReferencePassError, DataError):
+    Sampling resumes an unfinished one, and reports what is wrong with any other.
+    """
+    if (reference := config.read_reference) is None:
+        return
+    try:
         load_reference(reference)
-        return True
-    return False
+    except (ReferencePassError, DataError):
+        console.print(f"sampling the reference {reference}")
+        sample_reference(config, reference)
 
 
 @dataclass(frozen=True)

@@ -85,9 +85,7 @@ def accuracy(value):
 
 
 def made(method, after):
-    return MethodResult(
-        method=method, problems=200, k=16, before=accuracy(0.5), after=accuracy(after), top_answer_share=0.1
-    )
+    return MethodResult(method=method, before=accuracy(0.5), after=accuracy(after), top_answer_share=0.1)
 
 
 @pytest.fixture
