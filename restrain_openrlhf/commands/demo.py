@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import Overrides, Quiet, to_folder
-from restrain_openrlhf.commands.study import Curve, draw
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
@@ -28,6 +27,9 @@ from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.evaluation.figures import Curve
 
 RESULT_FILE = "result.json"
 # If more of the majorities than this share are one answer, the result says so.
@@ -256,7 +258,8 @@ def write_report(out: Path, task: DemoTask) -> Path:
 
     results, page = results_in(out), out / "report.html"
     runs = [figures.load_curves(train_folder(out, each.method), each.method) for each in results]
-    drawn = {"curves": draw(held_out_curves(out, results)), "votes": figures.draw_panels(runs, figures.VOTES)}
+    curves = figures.draw_held_out(held_out_curves(out, results))
+    drawn = {"curves": curves, "votes": figures.draw_panels(runs, figures.VOTES)}
     titles = ("Held-out pass@1 by training step", "Votes")
     pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
     table = figures.PageTable("Held-out accuracy", HEADER, _accuracies(results))
@@ -265,8 +268,10 @@ def write_report(out: Path, task: DemoTask) -> Path:
     return page
 
 
-def held_out_curves(out: Path, results: Sequence[MethodResult]) -> list[Curve]:
+def held_out_curves(out: Path, results: Sequence[MethodResult]) -> "list[Curve]":
     """Held-out pass@1 by step, a curve for each method."""
+    from restrain_openrlhf.evaluation.figures import Curve  # noqa: PLC0415 - imports matplotlib
+
     found = []
     for result in results:
         rows = read_held_out(train_folder(out, result.method))

@@ -1,6 +1,7 @@
 """Draws figures of runs, such as training curves, votes and speed, and writes pages of tables and figures."""
 
 import base64
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from restrain_openrlhf.data.outputs import replacing, write_whole
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.records.metrics import (
     ENTROPY,
     GENERATED_PER_SECOND,
@@ -176,3 +178,41 @@ def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
     """Write training.png, votes.png and speed.png into `out`, with a line for each run. Returns the paths."""
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
     return save_figures({name: draw_panels(runs, of) for name, of in panels.items()}, out)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """pass@1 of one configuration: `values`, shape (seeds, steps), at the `steps` that all seeds have."""
+
+    group: str
+    name: str
+    steps: tuple[int, ...]
+    values: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """Mean over seeds, at each step."""
+        found: Floats = self.values.mean(axis=0)
+        return found
+
+    @property
+    def deviation(self) -> Floats:
+        """Standard deviation over seeds at each step; 0 for a single seed."""
+        found: Floats = self.values.std(axis=0, ddof=min(1, len(self.values) - 1))
+        return found
+
+
+def draw_held_out(curves: Sequence[Curve]) -> Figure:
+    """Draw a panel for each group, with a line for each configuration: the mean over seeds ±1 sd, by step."""
+    groups = list(dict.fromkeys(curve.group for curve in curves))
+    most = max(Counter(curve.group for curve in curves).values())
+    figure = Figure(figsize=(7.5 * len(groups), 4.5 + 0.2 * most), layout="constrained")
+    for axes, group in zip(figure.subplots(1, len(groups), squeeze=False).flat, groups, strict=True):
+        for curve in (each for each in curves if each.group == group):
+            (line,) = axes.plot(curve.steps, curve.mean, label=curve.name)
+            low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
+            axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
+        axes.set(title=f"{group}: held-out pass@1", xlabel="training step")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    return figure
