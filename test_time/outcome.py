@@ -62,13 +62,12 @@ class BeforeAndAfter(BaseModel, frozen=True):
 
 
 class Score(Scores, frozen=True):
-    """One policy on the test set: `greedy` pass@1 in [0, 1], and the scores of its `n` votes; `majority` is maj@n."""
+    """One policy on the test set: `greedy` pass@1 in [0, 1], and the scores of its `n` votes."""
 
     policy: str
     problems: int
     greedy: float
     n: int
-    majority: float
 
 
 class Outcome(Trained, frozen=True):
@@ -181,7 +180,6 @@ def worth(policy: str, votes: Reference, greedy: Reference, gold: Mapping[str, s
         problems=len(votes.rows),
         greedy=_graded(greedy, gold, rows).pass_at_1,
         n=votes.provenance.n,
-        majority=scores.maj_at_k[votes.provenance.n],
     )
 
 
@@ -189,5 +187,5 @@ def _graded(votes: Reference, gold: Mapping[str, str], rows: Mapping[str, Row]) 
     found = ScoresSoFar()
     for vote in votes.rows:
         name = str(vote.id)
-        found.add(grade_answers(name, vote.answers, gold[name], votes.kind, rows[name]), votes.kind, rows[name])
+        found.add(grade_answers(name, vote.answers, gold[name], votes.kind, rows[name]))
     return found.scores(with_lengths=False)

@@ -11,7 +11,7 @@ import torch
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers, maj_at_k
+from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers, majority_right
 from tools.examples import SHORTCUT_ANSWER
 from tools.language_examples import NO_PROGRAM, UNKNOWN
 from tools.tokenizer import EOS, PAD
@@ -93,7 +93,7 @@ def calibrate(
         for row, answers in _sampled(model, tokenizer, problems, kind, most_tokens)
     ]
     sizes = np.array([row.group.votes.majority_count for row in grades])
-    right = np.array([maj_at_k(row, ROLLOUTS) for row in grades])
+    right = np.array([float(majority_right(row.group, row.correct)) for row in grades])
     return Calibration(
         problems=len(grades),
         pass_at_1=_mean([np.mean(row.correct) for row in grades]),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
@@ -18,7 +19,6 @@ from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.evaluation.grade import ReliabilitySoFar, SizeRow, grade_vote
 from restrain_openrlhf.evaluation.result import Scores, accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered, step_progress
 from restrain_openrlhf.hook.launch.train import train
@@ -29,7 +29,7 @@ from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from restrain_openrlhf.evaluation.figures import Curve
 
 RESULT_FILE = "result.json"
 # If more of the majorities than this share are one answer, the result says so.
@@ -52,14 +52,12 @@ EVALUATION: Mapping[str, object] = {
 
 
 class MethodResult(BaseModel, frozen=True):
-    """The result of one method, from k responses to each held-out problem, in a file that later reports read.
+    """The result of one method, from ROLLOUTS responses to each held-out problem, in a file that later reports read.
 
     `top_answer_share` is the share of prompts, in the last training step, whose majority answer is the most common one.
     """
 
     method: str
-    problems: int
-    k: int
     before: Scores
     after: Scores
     top_answer_share: float
@@ -211,13 +209,11 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)
-    gold, rows = load_gold(demo.heldout).by_problem, tuple(load_reference(after).rows)
+    gold = load_gold(demo.heldout).by_problem
     result = MethodResult(
         method=method,
-        problems=len(rows),
-        k=ROLLOUTS,
         before=accuracy(tuple(load_reference(before).rows), gold, config.answers),
-        after=accuracy(rows, gold, config.answers),
+        after=accuracy(tuple(load_reference(after).rows), gold, config.answers),
         top_answer_share=float(read_steps(run.metrics)[-1].votes["top_answer_share"]),
     )
     result.write(demo.out / method)
@@ -241,12 +237,12 @@ def train_folder(out: Path, method: str) -> Path:
 
 def sentence(result: MethodResult) -> str:
     """What happened to the policy of one method, in a sentence or two."""
-    before, after, k = result.before, result.after, result.k
+    before, after = result.before, result.after
     moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
     text = (
-        f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} (base "
-        f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{k} went from "
-        f"{before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
+        f"{result.method}: pass@1 on {HELD_OUT_PROBLEMS} held-out problems {moved} from {before.pass_at_1:.1%} (base "
+        f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{ROLLOUTS} went from "
+        f"{before.maj_at_n:.1%} to {after.maj_at_n:.1%}."
     )
     if result.top_answer_share < TEMPLATE_SHARE:
         return text
@@ -261,13 +257,10 @@ def write_report(out: Path, task: DemoTask) -> Path:
     from restrain_openrlhf.evaluation import figures  # noqa: PLC0415 - imports matplotlib
 
     results, page = results_in(out), out / "report.html"
-    runs = [replace(figures.load_curves(train_folder(out, each.method)), name=each.method) for each in results]
-    drawn = {
-        "curves": draw_curves(out, results),
-        "reliability": figures.draw_reliability(base_reliability(out), "the base model, before any training"),
-        "votes": figures.draw_panels(runs, figures.VOTES),
-    }
-    titles = ("Held-out pass@1 by training step", "Is the majority right? By the number of rollouts in it", "Votes")
+    runs = [figures.load_curves(train_folder(out, each.method), each.method) for each in results]
+    curves = figures.draw_held_out(held_out_curves(out, results))
+    drawn = {"curves": curves, "votes": figures.draw_panels(runs, figures.VOTES)}
+    titles = ("Held-out pass@1 by training step", "Votes")
     pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
     table = figures.PageTable("Held-out accuracy", HEADER, _accuracies(results))
     lead = " ".join(map(sentence, results))
@@ -275,45 +268,26 @@ def write_report(out: Path, task: DemoTask) -> Path:
     return page
 
 
+def held_out_curves(out: Path, results: Sequence[MethodResult]) -> "list[Curve]":
+    """Held-out pass@1 by step, a curve for each method."""
+    from restrain_openrlhf.evaluation.figures import Curve  # noqa: PLC0415 - imports matplotlib
+
+    found = []
+    for result in results:
+        rows = read_held_out(train_folder(out, result.method))
+        values = np.array([[row.pass_at_1 for row in rows]])
+        found.append(Curve("demo", result.method, tuple(row.step for row in rows), values))
+    return found
+
+
 def _accuracies(results: Sequence[MethodResult]) -> list[list[str]]:
-    rows = [["base model", *_accuracy(results[0].before, results[0].k), ""]]
+    rows = [["base model", *_accuracy(results[0].before), ""]]
     for result in results:
         gain = f"{100 * (result.after.pass_at_1 - result.before.pass_at_1):+.1f}"
-        rows.append([result.method, *_accuracy(result.after, result.k), gain])
+        rows.append([result.method, *_accuracy(result.after), gain])
     return rows
 
 
-def _accuracy(value: Scores, k: int) -> list[str]:
+def _accuracy(value: Scores) -> list[str]:
     interval = f"{value.low:.1%} to {value.high:.1%}"
-    return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k[k]:.1%}", f"{value.missing_share:.1%}"]
-
-
-def draw_curves(out: Path, results: Sequence[MethodResult]) -> "Figure":
-    """A figure of held-out pass@1 by step, with a line per method, and a dashed line for the base model's majority."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - costs a second
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for result in results:
-        rows = read_held_out(train_folder(out, result.method))
-        axes.plot([row.step for row in rows], [row.pass_at_1 for row in rows], marker="o", label=result.method)
-    before, k = results[0].before, results[0].k
-    axes.axhline(before.maj_at_k[k], linestyle="--", color="gray", label=f"maj@{k} of the base model")
-    axes.set(xlabel="training step", ylabel="held-out pass@1", ylim=(-0.03, 1.03))
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=4)
-    return figure
-
-
-def base_reliability(out: Path) -> list[SizeRow]:
-    """How often the base model's majorities on training prompts are right, by their size.
-
-    Their gold answers are only read here, after training, for the figure.
-    """
-    gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
-    reference = load_reference(out / "reference.jsonl")
-    kind = reference.provenance.kind
-    found = ReliabilitySoFar(reference.provenance.n)
-    for row in reference.rows:
-        found.add(grade_vote(row, gold[row.problem_hash], kind))
-    return found.rows()
+    return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_n:.1%}", f"{value.missing_share:.1%}"]

@@ -47,7 +47,9 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
 ) -> None:
     """Check versions, driver, GPUs, and that the hook fits OpenRLHF. Exits with status 1 if a check fails."""
-    _silence_libraries()
+    # vLLM and bitsandbytes print, when they are imported, what is not a finding.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     with Console(stderr=True).status("importing OpenRLHF"):
         findings = list(_findings())
     if as_json:
@@ -56,12 +58,6 @@ def doctor(
         Console().print(_table(findings))
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
-
-
-def _silence_libraries() -> None:
-    """Keep vLLM and bitsandbytes from printing, when they are imported, what is not a finding."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 
 def _table(findings: list[Finding]) -> Table:

@@ -53,10 +53,8 @@ def _grade(folders: Sequence[BenchmarkFolder]) -> None:
 def _line(result: Result) -> str:
     scores, how = result.scores, result.provenance
     intervals = f"[{scores.low:.1%}, {scores.high:.1%}] over problems"
-    if scores.samples_low is not None:
-        intervals += f", [{scores.samples_low:.1%}, {scores.samples_high:.1%}] over samples"
     # Of one response, they are pass@1 again.
-    more = f", pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_k[how.n]:.1%}" * (how.n > 1)
+    more = f", pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_n:.1%}" * (how.n > 1)
     each = "1 response" if how.n == 1 else f"{how.n} responses"
     return (
         f"{how.title}: pass@1 {scores.pass_at_1:.1%} {intervals}{more}; "

@@ -1,6 +1,5 @@
 """Assembles the commands. Our errors, and missing dependencies, become one line and exit status 2."""
 
-import errno
 import inspect
 import re
 import sys
@@ -17,7 +16,6 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 from typer import rich_utils
-from typer.core import TyperGroup
 
 from restrain_openrlhf.commands.data import data
 from restrain_openrlhf.commands.demo import demo
@@ -35,13 +33,6 @@ from restrain_openrlhf.commands.view.command import view
 from restrain_openrlhf.errors import FULL_DISK, RestrainError
 
 
-class InPanels(TyperGroup):
-    """The commands in the order of COMMANDS. Typer itself would put groups of commands last."""
-
-    def list_commands(self, _ctx: object) -> list[str]:
-        return [name_of(each) for panel in COMMANDS.values() for each in panel]
-
-
 class WholeWords(Table):
     """A table of a help page that cuts off no option's name and no long word, however narrow the terminal."""
 
@@ -57,7 +48,6 @@ class WholeWords(Table):
 
 
 app = typer.Typer(
-    cls=InPanels,
     help="RESTRAIN: train reasoning models by RL without labels, on OpenRLHF.\n\n"
     "To adapt a model to an unlabelled test set, see `test-time adapt --help`.",
     no_args_is_help=True,
@@ -75,10 +65,6 @@ EVALUATION = "Train without labels: evaluate and publish"
 DEPLOYMENT = "In an existing deployment"
 CLUSTER = "On a cluster"
 INTERRUPTED = 130
-# Errors that come from the path that a user typed, not from a defect here. A missing file is reported where it is read.
-FILE_SYSTEM_ERRORS = frozenset(
-    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
-)
 STARTS_AGAIN = "the same command starts again from its beginning"
 # For commands that keep their progress on disk.
 RESUMES = "run the same command to resume"
@@ -116,20 +102,14 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None] | typer.Typer]] = {
 }
 
 
-def name_of(command: Callable[..., None] | typer.Typer) -> str:
-    """The word by which the user calls a command."""
-    if isinstance(command, typer.Typer):
-        return str(command.info.name)
-    return "eval" if command is evaluate else command.__name__.replace("_", "-")
-
-
 def _add(command: Callable[..., None] | typer.Typer, panel: str) -> None:
     if isinstance(command, typer.Typer):
         app.add_typer(command, rich_help_panel=panel)
         return
     # Join the lines of each paragraph, so that the help breaks them by the terminal's width.
     text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
-    app.command(name_of(command), rich_help_panel=panel, help=text)(command)
+    name = "eval" if command is evaluate else command.__name__.replace("_", "-")
+    app.command(name, rich_help_panel=panel, help=text)(command)
 
 
 for _panel, _commands in COMMANDS.items():
@@ -179,7 +159,8 @@ def _of_the_file_system(error: OSError) -> str | None:
     if error.errno in FULL_DISK:
         where = error.filename or f"this command's output, or temporary files in {gettempdir()}"
         return f"{where}: {error.strerror}. Free some space, and run the same command again."
-    if error.filename is None or error.errno not in FILE_SYSTEM_ERRORS:
+    # A missing file is reported where it is read.
+    if error.filename is None or isinstance(error, FileNotFoundError):
         return None
     return f"{error.filename}: {error.strerror}. Name another place, or see to it that this user may use this one."
 

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,6 @@ from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.records.metrics import read_held_out
 
 CARD, TEMPLATE = "README.md", Path(__file__).with_name("publish.md.j2")
-# A folder whose card has this tag in its front matter was written by this command, and may be replaced.
 TAG = "restrain-openrlhf"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # Where transformers and peft note the folder that a model was loaded from.
@@ -34,12 +33,6 @@ SECRETS = re.compile(r"(TOKEN|API_KEY|PASSWORD|SECRET)$")
 def publish(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of `restrain train`.")],
     out: Annotated[Path | None, to_folder("Folder to write.", show_default="RUN/hub")] = None,
-    evaluation: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Folder of `restrain eval` for this model. Repeatable.", show_default="RUN/evaluation, if it exists"
-        ),
-    ] = None,
     base_model: Annotated[
         str | None,
         typer.Option(metavar="OWNER/NAME", help="Hub id of the base model, if training read it from a folder."),
@@ -49,21 +42,19 @@ def publish(
         typer.Option(metavar="OWNER/NAME", help="What the model will be called on the hub.", show_default="OWNER/RUN"),
     ] = None,
 ) -> None:
-    """Write a run's model and its card into a folder for the Hugging Face hub. Push it with `hf upload`."""
+    """Write a run's model and its card into a folder for the Hugging Face hub. Push it with `hf upload`.
+
+    The card has the accuracies that `restrain eval` wrote into RUN/evaluation, if it is there.
+    """
     for option, value in (("--name", name), ("--base-model", base_model)):
         if value is not None and not HUB_ID.fullmatch(value):
             raise ConfigError(f"{option} {value!r}: is not a name on the hub. Give OWNER/NAME.")
     found = finished_run(run)
     folder, called = output_folder(out or found.path / "hub"), name or f"OWNER/{found.path.name}"
-    if folder.exists() and not _is_ours(folder / CARD):
-        raise ConfigError(f"--out {folder}: exists, and was not written by `restrain publish`. Name another folder.")
-    write_folder(found, folder, called, base_model, measured_accuracies(found, evaluation or ()))
+    if folder.exists():
+        raise ConfigError(f"--out {folder}: exists. Remove it, or name another folder.")
+    write_folder(found, folder, called, base_model, measured_accuracies(found))
     typer.echo(f"folder: {folder}\nRead it, then push it: hf upload {called} {folder}")
-
-
-def _is_ours(card: Path) -> bool:
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    return text.startswith("---\n") and f"\n- {TAG}\n" in text.split("\n---\n")[0]
 
 
 def finished_run(path: Path) -> RunFolder:
@@ -82,10 +73,10 @@ def finished_run(path: Path) -> RunFolder:
     return run
 
 
-def measured_accuracies(run: RunFolder, folders: Sequence[Path]) -> list[Result]:
-    """Results of `restrain eval` for the run's model. Raises RunError for those of another model."""
-    own = run.path / "evaluation"
-    results = [result for folder in folders or [own] * own.is_dir() for result in load_results(folder)]
+def measured_accuracies(run: RunFolder) -> list[Result]:
+    """The results in the run's folder `evaluation`. Raises RunError for those of another model."""
+    folder = run.path / "evaluation"
+    results = load_results(folder) if folder.is_dir() else []
     for how in (result.provenance for result in results):
         if how.model_fingerprint != model_fingerprint(str(run.model)):
             raise RunError(
@@ -95,7 +86,7 @@ def measured_accuracies(run: RunFolder, folders: Sequence[Path]) -> list[Result]
 
 
 def write_folder(run: RunFolder, out: Path, name: str, base_id: str | None, evaluations: Sequence[Result]) -> None:
-    """Write the whole folder, replacing an earlier one. Raises RunError for private words in the files to publish."""
+    """Write the whole folder or none of it. Raises RunError for private words in the files to publish."""
     trained_from = str(run.flags()["actor.model_name_or_path"])
     base = base_id or (trained_from if is_hub_id(trained_from) else None)
     partial, shown = out.with_name(f".{out.name}.partial"), base or Path(trained_from).name
@@ -106,7 +97,6 @@ def write_folder(run: RunFolder, out: Path, name: str, base_id: str | None, eval
     write_whole(partial / CARD, card_text(run, front, shown, evaluations))
     refuse_private(partial, run.path)
     refuse_incomplete(partial)
-    shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)
 
 
@@ -138,28 +128,25 @@ def _licence(model: str, hub_id: str | None) -> dict[str, Any]:
     return {"license": "unknown"}
 
 
-def _eval_results(evaluations: Sequence[Result]) -> Iterator[Any]:
-    """Accuracies in per cent as the hub's model-index has them."""
-    from huggingface_hub import EvalResult  # noqa: PLC0415 - costs a second
-
-    for how, scores in ((each.provenance, each.scores) for each in evaluations):
-        for metric, value in (("pass@1", scores.pass_at_1), (f"maj@{how.n}", scores.maj_at_k[how.n])):
-            yield EvalResult("text-generation", how.benchmark, how.title, metric, round(100 * value, 1))
-
-
 def card_text(run: RunFolder, front: Mapping[str, Any], shown: str, evaluations: Sequence[Result]) -> str:
     """The model card. `shown` names the base model; `front` begins the front matter, under the hub's keys."""
-    from huggingface_hub import ModelCard, ModelCardData  # noqa: PLC0415 - costs a second
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData  # noqa: PLC0415 - costs a second
 
     flags, held_out, method = run.flags(), read_held_out(run.path), run.record()["method"]
     prompts = str(flags.get("data.prompt_dataset") or "")
     beside = Path(prompts).with_suffix(".about.json")
     about = Prepared.model_validate_json(beside.read_bytes()) if beside.is_file() else None
     source = about.source.split(" (")[0].split(",")[0] if about else prompts
+    # Accuracies in per cent, as the hub's model-index has them.
+    measured = [
+        EvalResult("text-generation", how.benchmark, how.title, metric, round(100 * value, 1))
+        for how, scores in ((each.provenance, each.scores) for each in evaluations)
+        for metric, value in (("pass@1", scores.pass_at_1), (f"maj@{how.n}", scores.maj_at_n))
+    ]
     data = ModelCardData(
         **front,
         datasets=[source] if is_hub_id(source) else None,
-        eval_results=[*_eval_results(evaluations)] or None,
+        eval_results=measured or None,
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=[TAG, "reinforcement-learning", method["name"], run.kind.name],

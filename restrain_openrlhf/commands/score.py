@@ -15,7 +15,7 @@ from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_
 from restrain_openrlhf.config import host_flags
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
+from restrain_openrlhf.errors import ConfigError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow, placed_rollouts
 from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
@@ -103,29 +103,20 @@ def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -
 def _scored(
     path: Path, rows: Iterable[tuple[str, RolloutsRow]], missing: MissingSoFar, one: Callable[[RolloutsRow], ScoreRow]
 ) -> Iterator[ScoreRow]:
-    """Each row's score. Errors name the row's place; rollouts without a class are counted in `missing`.
-
-    Raises DataError if there is no row.
-    """
-    is_empty = True
+    """Each row's score. Errors name the row's place; rollouts without a class are counted in `missing`."""
     for place, row in rows:
-        is_empty = False
         try:
             score = one(row)
         except RestrainError as error:
             raise type(error)(f"{path}, {place}: {error}") from None
         missing.add(row.responses, score.classes)
         yield score
-    if is_empty:
-        raise DataError(f"{path}: has no rows, so there is nothing to score.")
 
 
 def score_row(
     row: RolloutsRow, method: Method, reference: Reference | None = None, kind: AnswerKind = MATHEMATICS
 ) -> ScoreRow:
-    """Score one row. Raises DataError for a row without responses, or without the gold that the method reads."""
-    if not row.responses:
-        raise DataError("responses is empty. Remove the row: there is nothing to vote on.")
+    """Score one row, which has responses. Raises DataError if it lacks the gold that the method reads."""
     own = row.row(kind)
     answers = [kind.voted_answer(each.text, each.truncated, own) for each in row.rollouts()]
     group = GroupAnswers.of(kind, answers, own)

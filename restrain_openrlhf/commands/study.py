@@ -3,7 +3,6 @@
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,14 +20,13 @@ from restrain_openrlhf.data.outputs import whole_file, write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.hook.launch.train import refuse_another_run
 from restrain_openrlhf.machine.processes import Command, run_together
-from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_held_out
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from restrain_openrlhf.evaluation.figures import Curve
 
 FIRST_SEED = 42
 SET_BY_STUDY = frozenset({"run_dir", "openrlhf.train.seed", "evaluate_first"})
@@ -135,44 +133,23 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
 
 
 def make_reference(config: RunConfig, console: Console) -> None:
-    """Sample the reference file that the run's method reads, if it is missing or was not finished."""
-    if config.read_reference is not None and not _is_whole(config.read_reference):
-        console.print(f"sampling the reference {config.read_reference}")
-        sample_reference(config, config.read_reference)
+    """Sample the reference file that the run's method reads, unless a run can read it as it is.
 
-
-def _is_whole(reference: Path) -> bool:
-    """Whether a run can read the file. Sampling resumes an unfinished one, and reports what is wrong with any other."""
-    with suppress(ReferencePassError, DataError):
+    Sampling resumes an unfinished one, and reports what is wrong with any other.
+    """
+    if (reference := config.read_reference) is None:
+        return
+    try:
         load_reference(reference)
-        return True
-    return False
+    except (ReferencePassError, DataError):
+        console.print(f"sampling the reference {reference}")
+        sample_reference(config, reference)
 
 
-@dataclass(frozen=True)
-class Curve:
-    """pass@1 of one configuration: `values`, shape (seeds, steps), at the `steps` that all seeds have."""
-
-    group: str
-    name: str
-    steps: tuple[int, ...]
-    values: Floats
-
-    @property
-    def mean(self) -> Floats:
-        """Mean over seeds, at each step."""
-        found: Floats = self.values.mean(axis=0)
-        return found
-
-    @property
-    def deviation(self) -> Floats:
-        """Standard deviation over seeds at each step; 0 for a single seed."""
-        found: Floats = self.values.std(axis=0, ddof=min(1, len(self.values) - 1))
-        return found
-
-
-def accuracies(runs: Sequence[StudyRun]) -> list[Curve]:
+def accuracies(runs: Sequence[StudyRun]) -> "list[Curve]":
     """Held-out pass@1 of each configuration that has been evaluated, in the order of the study."""
+    from restrain_openrlhf.evaluation.figures import Curve  # noqa: PLC0415 - imports matplotlib
+
     evaluated: dict[tuple[str, str], list[dict[int, float]]] = {}
     for run in runs:
         if rows := read_held_out(run.config.run_dir):
@@ -187,7 +164,7 @@ def accuracies(runs: Sequence[StudyRun]) -> list[Curve]:
 
 def write_study(runs: Sequence[StudyRun], out: Path) -> None:
     """Write table and curves from the runs' files so far. Raises RunError if none has been evaluated yet."""
-    from restrain_openrlhf.evaluation.figures import save_figures  # noqa: PLC0415 - imports matplotlib
+    from restrain_openrlhf.evaluation.figures import draw_held_out, save_figures  # noqa: PLC0415 - imports matplotlib
 
     found = accuracies(runs)
     if not found:
@@ -197,10 +174,10 @@ def write_study(runs: Sequence[StudyRun], out: Path) -> None:
     write_whole(out / "table.md", f"## Held-out accuracy (pass@1)\n\n{lines}")
     with whole_file(out / "table.csv") as file:
         csv.writer(file).writerows([HEADER, *rows])
-    save_figures({"curves": draw(found)}, out)
+    save_figures({"curves": draw_held_out(found)}, out)
 
 
-def accuracy_row(curve: Curve) -> list[str]:
+def accuracy_row(curve: "Curve") -> list[str]:
     """A row of the table, with means over seeds; `sd` is the standard deviation of `after`."""
     means = curve.mean
     best = int(means.argmax())
@@ -215,21 +192,3 @@ def accuracy_row(curve: Curve) -> list[str]:
         str(curve.steps[best]),
         str(curve.steps[-1]),
     ]
-
-
-def draw(curves: Sequence[Curve]) -> "Figure":
-    """Draw a panel for each group, with a line for each configuration: the mean over seeds ±1 sd, by step."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - costs a second
-
-    groups = list(dict.fromkeys(curve.group for curve in curves))
-    most = max(Counter(curve.group for curve in curves).values())
-    figure = Figure(figsize=(7.5 * len(groups), 4.5 + 0.2 * most), layout="constrained")
-    for axes, group in zip(figure.subplots(1, len(groups), squeeze=False).flat, groups, strict=True):
-        for curve in (each for each in curves if each.group == group):
-            (line,) = axes.plot(curve.steps, curve.mean, label=curve.name)
-            low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
-            axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
-        axes.set(title=f"{group}: held-out pass@1", xlabel="training step")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12))
-    return figure

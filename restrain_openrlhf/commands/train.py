@@ -98,7 +98,8 @@ def show(
 
 
 def _print_command(config: RunConfig, words: list[str]) -> None:
-    typer.echo(_method_block(config))
+    block = {"method": config.method.model_dump(mode="json"), "reference": str(config.reference or "")}
+    typer.echo(yaml.safe_dump(block, sort_keys=False))
     typer.echo(shlex.join(launch.command(RunFolder(config.run_dir), words)).replace(" --", " \\\n  --"))
     if not is_installed():
         record = f"the flags were checked against the record of {NEWEST.version}"
@@ -135,11 +136,6 @@ def presets(
         about = first.removeprefix("#").strip() if first.startswith("#") else ""
         where += f", {hours[name]} h" if name in hours else ""
         typer.echo(f"{name:<{width}}  {where:<13}  {about}".rstrip())
-
-
-def _method_block(config: RunConfig) -> str:
-    block = {"method": config.method.model_dump(mode="json"), "reference": str(config.reference or "")}
-    return yaml.safe_dump(block, sort_keys=False)
 
 
 @with_options(OfflineOptions, "{} without CONFIG", rich_help_panel="Without CONFIG, or to replace what CONFIG says")

@@ -1,6 +1,7 @@
 """Draws figures of runs, such as training curves, votes and speed, and writes pages of tables and figures."""
 
 import base64
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from restrain_openrlhf.data.outputs import replacing, write_whole
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.grade import SizeRow
+from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.records.metrics import (
     ENTROPY,
     GENERATED_PER_SECOND,
@@ -179,18 +180,39 @@ def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
     return save_figures({name: draw_panels(runs, of) for name, of in panels.items()}, out)
 
 
-def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
-    """A figure of pass@n and the majority's accuracy by the majority's size, above the number of problems."""
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    sizes, n = [row.size for row in rows], rows[0].n
-    upper.plot(sizes, [row.pass_at_n for row in rows], marker="o", label=f"pass@{n}: some rollout is right")
-    upper.plot(sizes, [row.majority_accuracy for row in rows], "s-", color="tab:orange", label="the majority is right")
-    upper.vlines(sizes, [row.majority_low for row in rows], [row.majority_high for row in rows], color="tab:orange")
-    upper.set(title=title, ylabel="share of problems", ylim=(-0.03, 1.03))
-    upper.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2)
-    lower.bar(sizes, [row.problems for row in rows], color="tab:gray")
-    lower.set(xlabel=f"rollouts in the majority, of {n}", ylabel="problems")
-    lower.set_xticks(range(0, n + 1, max(1, n // 16)))
+@dataclass(frozen=True)
+class Curve:
+    """pass@1 of one configuration: `values`, shape (seeds, steps), at the `steps` that all seeds have."""
+
+    group: str
+    name: str
+    steps: tuple[int, ...]
+    values: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """Mean over seeds, at each step."""
+        found: Floats = self.values.mean(axis=0)
+        return found
+
+    @property
+    def deviation(self) -> Floats:
+        """Standard deviation over seeds at each step; 0 for a single seed."""
+        found: Floats = self.values.std(axis=0, ddof=min(1, len(self.values) - 1))
+        return found
+
+
+def draw_held_out(curves: Sequence[Curve]) -> Figure:
+    """Draw a panel for each group, with a line for each configuration: the mean over seeds ±1 sd, by step."""
+    groups = list(dict.fromkeys(curve.group for curve in curves))
+    most = max(Counter(curve.group for curve in curves).values())
+    figure = Figure(figsize=(7.5 * len(groups), 4.5 + 0.2 * most), layout="constrained")
+    for axes, group in zip(figure.subplots(1, len(groups), squeeze=False).flat, groups, strict=True):
+        for curve in (each for each in curves if each.group == group):
+            (line,) = axes.plot(curve.steps, curve.mean, label=curve.name)
+            low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
+            axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
+        axes.set(title=f"{group}: held-out pass@1", xlabel="training step")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.12))
     return figure

@@ -141,35 +141,16 @@ def placed_rollouts(path: Path) -> Iterator[tuple[str, RolloutsRow]]:
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """Unbiased estimate of the chance that one of k responses is right: 1 − C(n − c, k) / C(n, k) (Chen et al., 2021).
+    """Unbiased estimate of the chance that one of k ≤ n responses is right, 1 − C(n − c, k) / C(n, k).
 
-    Raises DataError unless 0 ≤ right ≤ n and 1 ≤ k ≤ n.
+    `right` is c, the number of right responses among n (Chen et al., 2021).
     """
-    if not (0 <= right <= n and 1 <= k <= n):
-        raise DataError(f"pass@{k} of {right} right among {n} responses is not defined: 1 <= k <= n is needed.")
     return 1.0 - comb(n - right, k) / comb(n, k)
 
 
 def mean_pass_at_k(n: int, right: Sequence[int], k: int) -> float:
     """The mean of pass@k over problems with n responses each; `right` has each problem's number of right responses."""
     return float(np.mean([pass_at_k(n, count, k) for count in right]))
-
-
-def maj_at_k(row: GradeRow, k: int, kind: AnswerKind = MATHEMATICS, own: Row | None = None) -> float:
-    """How often the majority answer of k responses to a problem is right. Its mean over problems is maj@k.
-
-    It is the mean over the n // k groups of k consecutive responses. Each group is a sample of k, so the mean is
-    unbiased. A smaller group is classified anew, by the `kind` of answer and what it reads of the problem's `own` row.
-    """
-    n = len(row.answers)
-    if not 1 <= k <= n:
-        raise DataError(f"maj@{k} of {n} responses is not defined: 1 <= k <= n is needed.")
-    if k == n:
-        return float(majority_right(row.group, row.correct))
-    parts = [slice(start, start + k) for start in range(0, n - k + 1, k)]
-    groups = [GroupAnswers.of(kind, row.answers[part], own or {}) for part in parts]
-    right = [majority_right(group, row.correct[part]) for group, part in zip(groups, parts, strict=True)]
-    return float(np.mean(right))
 
 
 def majority_right(group: GroupAnswers, correct: Sequence[bool]) -> bool:
@@ -181,31 +162,13 @@ def majority_right(group: GroupAnswers, correct: Sequence[bool]) -> bool:
 def interval_over_problems(shares: Sequence[float]) -> tuple[float, float]:
     """95 % bounds of the share of right responses if the problems are a sample; `shares` has one share per problem.
 
-    The variance s² / m of the shares, with m problems, includes the sampling of problems and that of responses.
+    The variance s² / m of the shares, with m problems, includes the sampling of problems and that of responses. The
+    bounds are Wilson's for the number of independent draws that would have this variance, which surveys call the
+    effective sample size (Korn and Graubard, 1998); where the variance is 0, for m draws.
     """
+    share, of = float(np.mean(shares)), len(shares)
     spread = float(np.var(shares, ddof=1)) if len(set(shares)) > 1 else 0.0
-    return _interval(float(np.mean(shares)), spread / len(shares), len(shares))
-
-
-def interval_over_samples(right: Sequence[int], n: int) -> tuple[float, float] | None:
-    """95 % bounds of the share of right responses if the problems are fixed and their n responses are a sample.
-
-    The variance is Σ p (1 − p) / (n − 1) / m², with p the share of each of m problems; `right` has their numbers of
-    right responses. None for n = 1, because one response says nothing about how others would differ.
-    """
-    if n == 1:
-        return None
-    shares = np.asarray(right) / n
-    variance = float(np.sum(shares * (1 - shares))) / (n - 1) / len(shares) ** 2
-    return _interval(float(np.mean(shares)), variance, len(shares) * n)
-
-
-def _interval(share: float, variance: float, of: int) -> tuple[float, float]:
-    """Wilson's interval for the number of independent draws that would have this variance; `of` where it is 0.
-
-    That number is what surveys call the effective sample size (Korn and Graubard, 1998).
-    """
-    draws = share * (1 - share) / variance if variance else of
+    draws = share * (1 - share) / (spread / of) if spread else of
     return wilson_interval(share * draws, draws)
 
 
@@ -218,21 +181,18 @@ def wilson_interval(right: float, of: float) -> tuple[float, float]:
 
 
 def powers_up_to(n: int) -> list[int]:
-    """1, 2, 4, … and n: the k for which pass@k and maj@k are reported."""
+    """1, 2, 4, … and n: the k for which pass@k is reported."""
     return sorted({2**power for power in range(n.bit_length())} | {n})
 
 
 class SizeRow(BaseModel, frozen=True):
     """The problems whose majority has `size` of n rollouts. Shares are in [0, 1], bounds are at 95 % (Wilson).
 
-    `pass_at_n` is the share of problems with a right rollout, `majority_accuracy` that of problems with a right
-    majority, and `mean_accuracy` the share of right rollouts.
+    `majority_accuracy` is the share of problems with a right majority, and `mean_accuracy` that of right rollouts.
     """
 
     size: int
-    n: int
     problems: int
-    pass_at_n: float
     majority_accuracy: float
     majority_low: float
     majority_high: float
@@ -243,28 +203,24 @@ class ReliabilitySoFar:
     """Counts, problem by problem, how reliable majorities of each size are, where every problem has n rollouts."""
 
     def __init__(self, n: int) -> None:
-        # For each size of the majority: problems, problems with a right rollout, with a right majority, and right
-        # rollouts.
-        self._counts = np.zeros((n + 1, 4), dtype=np.int64)
+        # For each size of the majority: problems, problems with a right majority, and right rollouts.
+        self._counts = np.zeros((n + 1, 3), dtype=np.int64)
 
     def add(self, row: GradeRow) -> None:
-        found = 1, any(row.correct), majority_right(row.group, row.correct), sum(row.correct)
+        found = 1, majority_right(row.group, row.correct), sum(row.correct)
         self._counts[row.group.votes.majority_count] += found
 
     def rows(self) -> list[SizeRow]:
         """One row per size of a majority that occurs, ascending."""
         return [self._row(size, *counts) for size, counts in enumerate(self._counts.tolist()) if counts[0]]
 
-    def _row(self, size: int, problems: int, some: int, right: int, rollouts: int) -> SizeRow:
+    def _row(self, size: int, problems: int, right: int, rollouts: int) -> SizeRow:
         low, high = wilson_interval(right, problems)
-        n = len(self._counts) - 1
         return SizeRow(
             size=size,
-            n=n,
             problems=problems,
-            pass_at_n=some / problems,
             majority_accuracy=right / problems,
             majority_low=low,
             majority_high=high,
-            mean_accuracy=rollouts / (problems * n),
+            mean_accuracy=rollouts / (problems * (len(self._counts) - 1)),
         )

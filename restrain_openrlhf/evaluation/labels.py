@@ -1,14 +1,14 @@
 """Kept rollouts beside gold: the gold answer to each kept prompt, and how often a run's pseudo-labels were right."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import product
-from operator import add
+from os.path import commonprefix
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+import numpy as np
 from pydantic import BaseModel
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
@@ -17,6 +17,7 @@ from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.prompt_reader import text_of
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import wilson_interval
+from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.records.kept import KeptGroup
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
@@ -116,9 +117,7 @@ def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | N
 
 def _shared(texts: Collection[str]) -> int:
     """The number of characters with which all texts begin."""
-    first, last = min(texts), max(texts)
-    differing = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
-    return min(next(differing, min(len(first), len(last))), LONGEST_TEMPLATE)
+    return min(len(commonprefix(list(texts))), LONGEST_TEMPLATE)  # noqa: RUF071 - texts, not paths
 
 
 class Measures(BaseModel, frozen=True):
@@ -141,53 +140,33 @@ class Measures(BaseModel, frozen=True):
     signals: int
     reward_accuracy: float | None
 
-
-class Counts(NamedTuple):
-    """The counts from which `Measures` are computed, of one group or of several.
-
-    A missing answer is wrong, and a group without any answer has a wrong majority. `agreeing` counts the `signals` that
-    are right and pushed up, or wrong and pushed down.
-    """
-
-    groups: int = 0
-    majorities_right: float = 0.0
-    some_right: int = 0
-    rollouts: int = 0
-    rollouts_right: int = 0
-    signals: int = 0
-    agreeing: int = 0
-
     @classmethod
-    def of(cls, group: KeptGroup, gold: PromptGold) -> Self:
-        """The counts of a group whose prompt has a gold answer. The kind of answer decides what is right."""
-        right = [bool(gold.right(group.prompt, rollout.answer)) for rollout in group.rollouts]
-        signals = _signals(group, right)
+    def of(cls, counts: Floats) -> Self:
+        """The measures of one or more groups; `counts`, shape (groups, 6), has what is `counted` of each."""
+        groups = len(counts)
+        majorities_right, some_right, rollouts, rollouts_right, signals, agreeing = counts.sum(axis=0).tolist()
+        low, high = wilson_interval(majorities_right, groups)
         return cls(
-            groups=1,
-            majorities_right=majority_right(group, right),
-            some_right=int(any(right)),
-            rollouts=len(right),
-            rollouts_right=sum(right),
-            signals=len(signals),
-            agreeing=sum(signals),
-        )
-
-    def plus(self, other: Self) -> Self:
-        return type(self)(*map(add, self, other))
-
-    def measures(self) -> Measures:
-        """The measures of these counts, which must include a group."""
-        low, high = wilson_interval(self.majorities_right, self.groups)
-        return Measures(
-            groups=self.groups,
-            label_accuracy=self.majorities_right / self.groups,
+            groups=groups,
+            label_accuracy=majorities_right / groups,
             label_low=low,
             label_high=high,
-            some_right=self.some_right / self.groups,
-            rollout_accuracy=self.rollouts_right / self.rollouts,
-            signals=self.signals,
-            reward_accuracy=self.agreeing / self.signals if self.signals else None,
+            some_right=some_right / groups,
+            rollout_accuracy=rollouts_right / rollouts,
+            signals=int(signals),
+            reward_accuracy=agreeing / signals if signals else None,
         )
+
+
+def counted(group: KeptGroup, gold: PromptGold) -> list[float]:
+    """The numbers, of a group whose prompt has a gold answer, from which `Measures` are computed.
+
+    They are the share of its majority that is right, whether some rollout is right, the rollouts, the right ones, the
+    signals, and those signals that are right and pushed up, or wrong and pushed down. A missing answer is wrong.
+    """
+    right = [bool(gold.right(group.prompt, rollout.answer)) for rollout in group.rollouts]
+    signals = _signals(group, right)
+    return [majority_right(group, right), any(right), len(right), sum(right), len(signals), sum(signals)]
 
 
 def majority_right(group: KeptGroup, right: Sequence[bool]) -> float:
@@ -236,28 +215,30 @@ def label_quality(groups: Iterable[KeptGroup], gold: PromptGold) -> LabelQuality
 
     Groups without gold are counted and left out. At least one must have gold, which `gold_for` ensures.
     """
-    by_step: dict[int, Counts] = defaultdict(Counts)
+    steps, counts = list[int](), list[list[float]]()
     prompts, without = set(), Counter[str]()
     for group in groups:
         prompts.add(group.prompt_id)
         if gold.of(group.prompt) is None:
             without[group.prompt_id] += 1
         else:
-            by_step[group.step] = by_step[group.step].plus(Counts.of(group, gold))
+            steps.append(group.step)
+            counts.append(counted(group, gold))
+    table = np.array(counts, dtype=float)
     return LabelQuality(
         prompts=len(prompts),
         prompts_without_gold=len(without),
         groups_without_gold=without.total(),
-        total=reduce(Counts.plus, by_step.values()).measures(),
-        by_window=tuple(_windows(by_step)),
+        total=Measures.of(table),
+        by_window=tuple(_windows(steps, table)),
     )
 
 
-def _windows(by_step: Mapping[int, Counts]) -> Iterator[WindowMeasures]:
-    """Windows with equally many steps each; the last may have fewer."""
-    steps = sorted(by_step)
-    size = -(-len(steps) // WINDOWS)
-    for start in range(0, len(steps), size):
-        window = steps[start : start + size]
-        counts = reduce(Counts.plus, (by_step[step] for step in window))
-        yield WindowMeasures(first=window[0], last=window[-1], measures=counts.measures())
+def _windows(steps: Sequence[int], counts: Floats) -> Iterator[WindowMeasures]:
+    """Windows with equally many steps each; the last may have fewer. `steps` has the step of each group."""
+    different = np.unique(steps)
+    size = -(-len(different) // WINDOWS)
+    for start in range(0, len(different), size):
+        window = different[start : start + size]
+        measures = Measures.of(counts[np.isin(steps, window)])
+        yield WindowMeasures(first=int(window[0]), last=int(window[-1]), measures=measures)

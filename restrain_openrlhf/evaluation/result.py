@@ -6,10 +6,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row, parse_kind
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.answers.kinds.mathematics import GRADER_VERSION
 from restrain_openrlhf.data.identity import Provenance
@@ -59,17 +58,15 @@ class EvaluationProvenance(Provenance):
 class Scores(BaseModel, frozen=True):
     """Means over problems in [0, 1], lengths in tokens, and shares of responses.
 
-    `low` and `high` are 95 % bounds of pass@1 for other problems of this kind with other responses. `samples_low` and
-    `samples_high` are bounds for other responses to these problems; None if a problem has one response.
+    `maj_at_n` is the share of problems whose majority of all n responses is right.
+    `low` and `high` are 95 % bounds of pass@1 for other problems of this kind with other responses.
     """
 
     pass_at_1: float
     low: float
     high: float
-    samples_low: float | None = None
-    samples_high: float | None = None
     pass_at_k: dict[int, float]
-    maj_at_k: dict[int, float]
+    maj_at_n: float
     missing_share: float
     mean_tokens: float | None = None
     truncated_share: float | None = None
@@ -141,19 +138,18 @@ class ScoresSoFar:
 
     def __init__(self) -> None:
         self._n: int | None = None
-        self._right, self._missing, self._tokens, self._truncated = array("q"), 0, 0, 0
-        self._majorities: dict[int, array[float]] = {}
+        self._right, self._majorities = array("q"), 0
+        self._missing, self._tokens, self._truncated = 0, 0, 0
 
-    def add(self, grades: GradeRow, kind: AnswerKind, own: Row, response: ResponseRow | None = None) -> None:
-        """Add a problem with its `own` row. Raises DataError if it has another number of responses, or none."""
+    def add(self, grades: GradeRow, response: ResponseRow | None = None) -> None:
+        """Add a problem. Raises DataError if it has another number of responses, or none."""
         n = len(grades.correct)
         if self._n not in (None, n) or not n:
             raise DataError("The problems have different numbers of responses, or none. Finish the evaluation first.")
         self._n = n
         self._right.append(sum(grades.correct))
         self._missing += grades.answers.count(None)
-        for k in grade.powers_up_to(n):
-            self._majorities.setdefault(k, array("d")).append(grade.maj_at_k(grades, k, kind, own))
+        self._majorities += grade.majority_right(grades.group, grades.correct)
         if response is not None:
             self._tokens += sum(response.tokens)
             self._truncated += sum(response.truncated)
@@ -163,15 +159,12 @@ class ScoresSoFar:
         assert self._n is not None, "asked for once there is a problem"
         n, right, of = self._n, self._right, self._n * len(self._right)
         low, high = grade.interval_over_problems([count / n for count in right])
-        samples_low, samples_high = grade.interval_over_samples(right, n) or (None, None)
         return Scores(
             pass_at_1=grade.mean_pass_at_k(n, right, 1),
             low=low,
             high=high,
-            samples_low=samples_low,
-            samples_high=samples_high,
             pass_at_k={k: grade.mean_pass_at_k(n, right, k) for k in grade.powers_up_to(n)},
-            maj_at_k={k: float(np.mean(shares)) for k, shares in self._majorities.items()},
+            maj_at_n=self._majorities / len(self._right),
             missing_share=self._missing / of,
             mean_tokens=self._tokens / of if with_lengths else None,
             truncated_share=self._truncated / of if with_lengths else None,
@@ -190,7 +183,7 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], kind: Answer
         )
     found = ScoresSoFar()
     for row in rows:
-        found.add(grade_vote(row, gold[row.problem_hash], kind), kind, row.row)
+        found.add(grade_vote(row, gold[row.problem_hash], kind))
     return found.scores(with_lengths=False)
 
 
@@ -205,7 +198,7 @@ def grade_folder(folder: BenchmarkFolder) -> Result:
     def graded() -> Iterator[GradeRow]:
         for problem, row in pairs:
             grades = _graded(row, problem, kind)
-            found.add(grades, kind, kind.graded_row(problem.text, problem.row), row)
+            found.add(grades, row)
             yield grades
 
     write_rows(folder.grades, graded())
@@ -235,13 +228,12 @@ def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
 
 def load_results(run: Path) -> list[Result]:
     """All results of an evaluation. Raises RunError for a result that is missing or damaged."""
-    return [_load(folder.result, f"`restrain regrade {run}`") for folder in benchmark_folders(run)]
+    return [_load(folder.result, run) for folder in benchmark_folders(run)]
 
 
-def _load(file: Path, again: str) -> Result:
+def _load(file: Path, run: Path) -> Result:
     try:
         return Result.model_validate_json(file.read_bytes())
-    except FileNotFoundError:
-        raise RunError(f"{file.parent}: has no result yet. Finish all shards, then run {again}.") from None
-    except ValidationError:
-        raise RunError(f"{file}: is damaged. Make it again with {again}.") from None
+    except (FileNotFoundError, ValidationError) as error:
+        found = "is missing" if isinstance(error, FileNotFoundError) else "is damaged"
+        raise RunError(f"{file}: {found}. Finish all shards, then run `restrain regrade {run}`.") from None

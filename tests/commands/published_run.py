@@ -100,7 +100,7 @@ def evaluation(folder: Path, model: Path, pass_at_1: float, majority: float) -> 
         low=pass_at_1 - 0.1,
         high=pass_at_1 + 0.1,
         pass_at_k={1: pass_at_1},
-        maj_at_k={1: pass_at_1, 16: majority},
+        maj_at_n=majority,
         missing_share=0.0,
     )
     made = Result(provenance=provenance, scores=scores, extractor_version="1", grader_version="1")

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from restrain_openrlhf.commands import demo as command
-from restrain_openrlhf.commands.demo import MethodResult, base_reliability, results_in, train_folder, write_report
+from restrain_openrlhf.commands.demo import MethodResult, results_in, train_folder, write_report
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks import addition, premise
-from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.result import Scores
@@ -19,7 +19,6 @@ from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import HELD_OUT_FILE, append_row
 from tests.command_line import restrain
 from tests.hook.test_trainer_metrics import votes
-from tests.reference.made import write_reference
 
 
 def operands(problems):
@@ -79,27 +78,19 @@ def test_a_response_and_its_end_fit_the_demo_s_budget():
 
 
 def accuracy(value):
-    votes = {16: min(1.0, value + 0.2)}
+    votes = min(1.0, value + 0.2)
     return Scores(
-        pass_at_1=value, low=value - 0.02, high=value + 0.02, pass_at_k={}, maj_at_k=votes, missing_share=0.01
+        pass_at_1=value, low=value - 0.02, high=value + 0.02, pass_at_k={}, maj_at_n=votes, missing_share=0.01
     )
 
 
 def made(method, after):
-    return MethodResult(
-        method=method, problems=200, k=16, before=accuracy(0.5), after=accuracy(after), top_answer_share=0.1
-    )
+    return MethodResult(method=method, before=accuracy(0.5), after=accuracy(after), top_answer_share=0.1)
 
 
 @pytest.fixture
 def demo(tmp_path):
-    """A folder in which ttrl, then restrain ran one step on two problems."""
-    problems = PREMISE.training_set(2)
-    write_gold(tmp_path / "prompts-with-gold.jsonl", problems)
-    right, wrong = problems[0].answer, "?"
-    answers = ([right, right, right, wrong], [wrong, wrong, problems[1].answer, None])
-    asked = [problem.problem for problem in problems]
-    write_reference(tmp_path / "reference.jsonl", dict(zip(asked, answers, strict=True)))
+    """A folder in which ttrl, then restrain ran one step."""
     for method, after in (("ttrl", 0.3), ("restrain", 0.75)):
         run = train_folder(tmp_path, method)
         run.mkdir(parents=True)
@@ -114,9 +105,9 @@ def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo)
     text = write_report(demo, PREMISE).read_text()
     assert "restrain: pass@1 on 200 held-out problems rose from 50.0% (base model) to 75.0% (trained model)" in text
     assert "ttrl: pass@1 on 200 held-out problems fell from 50.0% (base model) to 30.0% (trained model)" in text
-    assert text.count("data:image/png") == 3
+    assert text.count("data:image/png") == 2
     assert text.index("<td>base model</td>") < text.index("<td>restrain</td>") < text.index("<td>ttrl</td>")
-    assert text.index("Held-out pass@1 by training step") < text.index("Is the majority right?") < text.index("Votes")
+    assert text.index("Held-out pass@1 by training step") < text.index("Votes")
 
 
 def test_results_come_back_as_they_were_written(demo):
@@ -126,13 +117,6 @@ def test_results_come_back_as_they_were_written(demo):
     kept.write_text("{}")
     with pytest.raises(RunError, match="is not a result of this version's demo"):
         results_in(demo)
-
-
-def test_reliability_counts_the_base_models_majorities_by_size(demo):
-    assert [(row.size, row.problems, row.majority_accuracy) for row in base_reliability(demo)] == [
-        (2, 1, 0.0),
-        (3, 1, 1.0),
-    ]
 
 
 @pytest.fixture

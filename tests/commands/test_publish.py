@@ -62,6 +62,7 @@ def test_the_card_says_how_it_was_made_and_how_good_it_is(run):
     assert DIGEST in text
     assert "| AIME24 | 30 | 40.0 [30.0, 50.0] | 50.0 (k 16) | T 0.6" in text
     assert "25.0 at step 0, 50.0 at step 2" in text
+    shutil.rmtree(run / "hub")
     front, text = published(run, "--name", "me/mine")
     assert "# me/mine" in text
     (index,) = front["model-index"]
@@ -87,6 +88,7 @@ def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it
     resolved = json.loads((run / "run.json").read_text())
     own = {"name": "judge", "callable": "judge.internal:equal", "send": ["rubric"]}
     (run / "run.json").write_text(json.dumps({**resolved, "answers": own}))
+    shutil.rmtree(run / "hub")
     front, text = published(run)
     assert ("judge" in front["tags"], "math" in front["tags"]) == (True, False)
     assert "| kind of answer, with its version | judge " in text
@@ -151,24 +153,16 @@ def test_a_test_time_run_is_refused_because_its_last_model_may_be_another_than_i
     assert "The model that gave its answers is `chosen_model`" in refused("publish", out / given)
 
 
-def test_it_can_be_written_again_but_not_over_something_else(run, tmp_path):
-    published(run)
-    (run / "hub" / "stale.json").write_text("{}")
-    published(run)
-    assert not (run / "hub" / "stale.json").exists()
-    (tmp_path / "mine").mkdir()
-    for text in ("", "# restrain-openrlhf\n", "---\ntags:\n- other\n---\n\n- restrain-openrlhf\n"):
-        (tmp_path / "mine" / "README.md").write_text(text)
-        assert "Name another folder" in refused("publish", run, "--out", tmp_path / "mine")
-        assert (tmp_path / "mine" / "README.md").read_text() == text
-
-
 def test_bad_input_is_refused(run, tmp_path):
     assert "holds no run" in refused("publish", tmp_path)
     assert "is not a name on the hub" in refused("publish", run, "--base-model", "a/b/c")
     assert "is not a name on the hub" in refused("publish", run, "--name", "mine")
     base = tmp_path / "of-base"
-    assert "was evaluated with another model" in refused("publish", run, "--evaluation", base)
+    shutil.rmtree(run / "evaluation")
+    shutil.move(base, run / "evaluation")
+    assert "was evaluated with another model" in refused("publish", run)
+    shutil.rmtree(run / "evaluation")
+    assert "exists. Remove it, or name another folder." in refused("publish", run, "--out", tmp_path)
     (run / "model" / "model.safetensors").unlink()
     assert "holds no weights" in refused("publish", run)
     (run / "completed.json").unlink()

@@ -55,7 +55,7 @@ def test_the_demos_task_has_the_models_accuracy(whole):
     assert scores["pass_at_1"] <= scores["pass_at_k"]["8"]
     assert scores["truncated_share"] < 0.05
     assert len(responses(whole, "add")) == COUNT
-    assert scores["low"] < scores["samples_low"] < scores["pass_at_1"] < scores["samples_high"] < scores["high"]
+    assert scores["low"] < scores["pass_at_1"] < scores["high"]
 
 
 @pytest.mark.long

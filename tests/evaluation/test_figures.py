@@ -1,33 +1,19 @@
-"""Reliability of majorities, and training curves: their numbers worked by hand, their pictures really drawn."""
+"""Training curves: their numbers, colours and legends, and the names of runs."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matplotlib import image
 
 from restrain_openrlhf.evaluation.figures import (
     Panel,
     RunCurves,
     distinct_names,
     draw_panels,
-    draw_reliability,
     number,
-    save_figures,
 )
-from restrain_openrlhf.evaluation.grade import GradeRow, ReliabilitySoFar
 from restrain_openrlhf.records.metrics import KL, LOSS
 from tests.test_time.steps import steps
-
-
-@pytest.mark.parametrize("count", [1, 9])
-def test_the_reliability_figure_of_majorities_that_are_all_right_is_drawn(tmp_path, count):
-    found = ReliabilitySoFar(2)
-    for _ in range(count):
-        found.add(GradeRow(id="p", gold="1", answers=("1", "1"), classes=(0, 0), correct=(True, True)))
-    figure = draw_reliability(found.rows(), "toy")
-    (picture,) = save_figures({"reliability": figure}, tmp_path)
-    assert image.imread(picture).std() > 0.01
 
 
 def legend(figure):

@@ -29,7 +29,7 @@ def test_every_response_is_kept_and_the_result_is_right(toy):
     assert scores.pass_at_1 == pytest.approx((0 + 1 / 4 + 2 / 4) / 3)
     assert scores.pass_at_k == pytest.approx({1: 1 / 4, 2: (0 + 1 / 2 + 5 / 6) / 3, 4: 2 / 3})
     # Two of each answer: the first to appear, which is the right one, wins the vote.
-    assert scores.maj_at_k[4] == pytest.approx(1 / 3)
+    assert scores.maj_at_n == pytest.approx(1 / 3)
     assert scores.truncated_share == 1 / 4
     assert scores.missing_share == 0
     row = json.loads(toy.folder.responses(Shard(0, 1)).read_text().splitlines()[1])
@@ -124,7 +124,7 @@ def test_responses_without_their_provenance_are_refused(toy):
 
 def test_a_result_that_is_missing_or_damaged_is_told(toy):
     run(toy.sampling(), Engine())
-    with pytest.raises(RunError, match="has no result yet"):
+    with pytest.raises(RunError, match="is missing"):
         load_results(toy.run)
     toy.folder.result.write_text("{}")
     with pytest.raises(RunError, match="is damaged"):

@@ -17,8 +17,7 @@ from restrain_openrlhf.evaluation.grade import (
     ReliabilitySoFar,
     grade_answers,
     interval_over_problems,
-    interval_over_samples,
-    maj_at_k,
+    majority_right,
     mean_pass_at_k,
     pass_at_k,
     placed_rollouts,
@@ -77,37 +76,14 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_one(case):
     assert mean_pass_at_k(n, [right, n], k) == pytest.approx((pass_at_k(n, right, k) + 1) / 2)
 
 
-@pytest.mark.parametrize(("n", "right", "k"), [(4, 5, 1), (4, -1, 1), (4, 1, 5), (4, 1, 0)])
-def test_pass_at_k_outside_its_range_is_refused(n, right, k):
-    with pytest.raises(DataError, match="not defined"):
-        pass_at_k(n, right, k)
-
-
-def test_maj_at_k_votes_in_consecutive_groups():
-    votes = row(["1", "1", "2", "2", "2", "1"])
-    assert maj_at_k(votes, 6) == 1.0  # a tie of three: the first to appear wins
-    assert maj_at_k(votes, 3) == 1 / 2  # (1 1 2) is right, (2 2 1) is not
-    assert maj_at_k(votes, 1) == 1 / 2
-    assert maj_at_k(votes, 4) == 1.0  # one whole group of four: (1 1 2 2)
-
-
 def test_votes_are_over_equal_answers_and_missing_ones_do_not_vote():
     answers, correct = ["3", "0.5", r"\frac12", None], [False, True, True, False]
     halves = GradeRow(id="p", gold="1/2", answers=answers, classes=[0, 1, 1, None], correct=correct)
-    assert maj_at_k(halves, 4) == 1.0
-    assert maj_at_k(row([None, None, None, "1"]), 4) == 1.0
-    assert maj_at_k(row([None, None]), 2) == 0.0
+    for graded, is_right in ((halves, True), (row([None, None, None, "1"]), True), (row([None, None]), False)):
+        assert majority_right(graded.group, graded.correct) is is_right
 
 
 NUMBER = parse_kind({"name": "number"})
-
-
-def test_a_smaller_group_is_classified_anew():
-    """Without 1.0, 1.00015 and 1.00005 are one answer, which beats 7; beside 1.0 they are two, and 7 came first."""
-    answers, correct = ["7", "1.00015", "1.00005", "1.0"], [False, True, True, True]
-    graded = GradeRow(id="p", gold="1.0001", answers=answers, classes=NUMBER.classes(answers, {}), correct=correct)
-    assert graded.classes == (0, 1, 2, 2)
-    assert maj_at_k(graded, 3, NUMBER, {}) == 1.0
 
 
 @given(st.permutations(["1.0", "1.0", "1.00005", "1.00009", "1.00009", "1.00009", "2", "2"]))
@@ -116,12 +92,7 @@ def test_the_answer_that_is_graded_for_a_class_does_not_depend_on_the_order_of_r
     correct = [answer in ("1.00009", "1.00005") for answer in answers]
     graded = GradeRow(id="p", gold="1.00015", answers=answers, classes=NUMBER.classes(answers, {}), correct=correct)
     assert graded.group.ranked() == [("1.00009", 6), ("2", 2)]
-    assert maj_at_k(graded, 8, NUMBER, {}) == 1.0
-
-
-def test_maj_at_k_of_more_than_there_are_is_refused():
-    with pytest.raises(DataError, match="maj@3 of 2"):
-        maj_at_k(row(["1", "1"]), 3)
+    assert majority_right(graded.group, graded.correct)
 
 
 def test_the_interval_over_problems_by_hand():
@@ -130,45 +101,31 @@ def test_the_interval_over_problems_by_hand():
     assert interval_over_problems([0.0, 0.5, 1.0, 0.5]) == pytest.approx((0.18761, 0.81239), abs=1e-5)
 
 
-def test_the_interval_over_samples_by_hand():
-    # Shares 1/4 and 3/4 of n = 4: Σ p (1 − p) / 3 / 2² = 2 · 3/16 / 12 = 1/32, so 1/4 / (1/32) = 8 responses.
-    # Wilson of 4 of 8: half 1.96 / 1.48018 · √(1/32 + 3.8415 / 256) = 0.28478.
-    assert interval_over_samples([1, 3], 4) == pytest.approx((0.21522, 0.78478), abs=1e-5)
-    assert interval_over_samples([1, 0], 1) is None
-
-
 def test_intervals_where_nothing_differs_are_those_of_as_many_draws():
     assert interval_over_problems([0.3] * 30) == wilson_interval(0.3 * 30, 30)
     assert interval_over_problems([1.0]) == wilson_interval(1, 1)
-    assert interval_over_samples([0, 4, 4], 4) == wilson_interval(8, 12)
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n), min_size=1, max_size=20))))
 def test_intervals_hold_the_mean(case):
     n, right = case
     mean = sum(right) / n / len(right)
-    for low, high in (
-        interval_over_problems([count / n for count in right]),
-        interval_over_samples(right, n) or (0, 1),
-    ):
-        assert 0 <= low <= mean + 1e-9
-        assert mean - 1e-9 <= high <= 1
+    low, high = interval_over_problems([count / n for count in right])
+    assert 0 <= low <= mean + 1e-9
+    assert mean - 1e-9 <= high <= 1
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
     draws, problems, n = 1500, 83, 8
     dice = np.random.default_rng(0)
-    of_problems = of_samples = 0
+    of_problems = 0
     for _ in range(draws):
         difficulty = dice.beta(0.5, 1.0, problems)  # mean 1/3
         right = dice.binomial(n, difficulty).tolist()
         low, high = interval_over_problems([count / n for count in right])
         of_problems += low <= 1 / 3 <= high
-        low, high = interval_over_samples(right, n)
-        of_samples += low <= difficulty.mean() <= high
     # Four standard errors of a share of 0.95 among 1,500: 0.0225.
     assert of_problems / draws == pytest.approx(0.95, abs=0.0225)
-    assert of_samples / draws == pytest.approx(0.95, abs=0.0225)
 
 
 def test_the_interval_of_a_share_of_few_is_wide():
@@ -197,7 +154,7 @@ GOLD = {text_hash("a"): "1", text_hash("b"): "6", text_hash("c"): "9"}
 def test_pass_at_1_and_majority_of_worked_problems():
     found = accuracy(ROWS, GOLD)
     assert found.pass_at_1 == pytest.approx((0.5 + 0 + 0.5) / 3)
-    assert found.maj_at_k[4] == pytest.approx(2 / 3)
+    assert found.maj_at_n == pytest.approx(2 / 3)
     assert found.missing_share == pytest.approx(2 / 12)
     assert found.low <= found.pass_at_1 <= found.high
 
@@ -230,8 +187,8 @@ def test_reliability_by_majority_size():
     )
     assert [(row.size, row.problems) for row in rows] == [(0, 1), (1, 1), (3, 2)]
     three = rows[2]
-    assert (three.n, three.pass_at_n, three.majority_accuracy, three.mean_accuracy) == (4, 1.0, 0.5, 0.5)
-    assert (rows[1].pass_at_n, rows[1].majority_accuracy) == (0.0, 0.0)
+    assert (three.majority_accuracy, three.mean_accuracy) == (0.5, 0.5)
+    assert rows[1].majority_accuracy == 0.0
 
 
 def test_sizes_count_equal_answers():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.evaluation.labels import Counts, PromptGold, label_quality
+from restrain_openrlhf.evaluation.labels import PromptGold, label_quality, majority_right
 from restrain_openrlhf.hook.run_log import kept_group
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
@@ -140,13 +140,6 @@ def test_where_the_majority_is_gold_a_majority_label_is_never_wrong(drawn):
         assert total.reward_accuracy in (1, None)
 
 
-class RightByWord(PromptGold):
-    """As an embedding or a judge may have it, answers of one class are not all right."""
-
-    def right(self, prompt, answer):
-        return (answer or "").startswith("right")
-
-
 def clustered(rollouts):
     """A kept group of rollouts (class, whether it is right)."""
     votes = Counter(label for label, _ in rollouts if label is not None)
@@ -169,5 +162,6 @@ def clustered(rollouts):
 
 
 def test_a_class_is_right_to_the_share_of_its_rollouts_that_is():
-    counts = Counts.of(clustered([(0, False), (0, True), (0, True), (1, True), (None, False)]), RightByWord())
-    assert counts.majorities_right == 2 / 3
+    """As an embedding or a judge may have it."""
+    rollouts = [(0, False), (0, True), (0, True), (1, True), (None, False)]
+    assert majority_right(clustered(rollouts), [is_right for _, is_right in rollouts]) == 2 / 3

@@ -104,8 +104,8 @@ def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adap
     assert (found["alarm"], found["ended_early"]) == (None, False)
     assert (found["chosen_step"], found["chosen_model"]) == (6, str(out / "train" / "model"))
     base, adapted = score(out, "base model"), score(out, "adapted model")
-    assert (base["n"], base["pass_at_1"], base["majority"]) == (8, 0.25, 1.0)
-    assert (adapted["n"], adapted["pass_at_1"], adapted["majority"]) == (8, 0.75, 1.0)
+    assert (base["n"], base["pass_at_1"], base["maj_at_n"]) == (8, 0.25, 1.0)
+    assert (adapted["n"], adapted["pass_at_1"], adapted["maj_at_n"]) == (8, 0.75, 1.0)
     assert (base["greedy"], adapted["greedy"], found["comparison"]["problems"]) == (1.0, 0.0, 4)
     said = (
         "Right: 100.0% (4 of 4). The base model alone: 100.0% with greedy answers, 100.0% (4 of 4) with such "

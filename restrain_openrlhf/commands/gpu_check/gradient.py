@@ -15,7 +15,7 @@ import copy
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +86,10 @@ class GradientCase:
 
     @property
     def name(self) -> str:
-        """The case in words, such as `bf16, packed, dynamic`."""
-        other = {
-            "mean of sequences": not self.token_mean,
-            f"ZeRO {self.stage}": self.stage is not None,
-            f"{self.rollouts // MICRO_BATCH} of them": self.repeats > 1,
-            f"summed in {self.grad_accum_dtype}": self.grad_accum_dtype is not None,
-            "Adam on the host": self.adam_offload,
-            self.attention: self.attention != "sdpa",
-            "LoRA": self.lora,
-            "two turns": self.two_turns,
-            f"temperature {self.temperature:g}": self.temperature != 1,
-        }
-        return ", ".join([self.dtype, self.batching, *(word for word, applies in other.items() if applies)])
+        """The type, the batching and what differs from the defaults, such as `bf16, packed, lora True`."""
+        given = ((each.name, getattr(self, each.name), each.default) for each in fields(self)[2:])
+        others = (f"{name} {value}" for name, value, usual in given if value != usual)
+        return ", ".join([self.dtype, self.batching, *others])
 
 
 CASES = tuple(

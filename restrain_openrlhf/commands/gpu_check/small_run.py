@@ -104,11 +104,6 @@ def on_one_gpu() -> dict[str, object]:
     return flags_to_share(flags_of(load_run_config(find_config(ADDITION.preset))), 1)
 
 
-def layout_here() -> dict[str, object]:
-    """The flags of small runs in addition to those of `configs/cpu`: on GPUs, all models share one."""
-    return on_one_gpu() if detect().has_gpus else {}
-
-
 def adapter_of(config: RunConfig | None) -> dict[str, object]:
     """The flags of the adapter that CONFIG trains; empty if it trains all weights."""
     flags = {} if config is None else flags_of(config)
@@ -143,17 +138,15 @@ class SmallRun:
             **self.flags,
         }
         method = {"method.prompt_weight": "online", "method.kappa": 2}
-        overrides = {"run_dir": str(self.run.path), "reference": None, **method, **_as_flags(flags)}
+        openrlhf = {f"openrlhf.{name}": value for name, value in flags.items()}
+        overrides = {"run_dir": str(self.run.path), "reference": None, **method, **openrlhf}
         return ["train", ADDITION.preset, *override_words(overrides)]
-
-
-def _as_flags(flags: Mapping[str, object]) -> dict[str, object]:
-    return {f"openrlhf.{name}": value for name, value in flags.items()}
 
 
 def shared_run(out: Path, config: RunConfig | None) -> SmallRun:
     """The run of the training check, with its prompts written."""
-    small = SmallRun(out / "train", {**layout_here(), **adapter_of(config)})
+    layout = on_one_gpu() if detect().has_gpus else {}
+    small = SmallRun(out / "train", {**layout, **adapter_of(config)})
     small.folder.mkdir(parents=True, exist_ok=True)
     write_prompts(small.folder / "prompts.jsonl", training_problems(STEPS * PROMPTS))
     return small

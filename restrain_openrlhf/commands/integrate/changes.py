@@ -72,16 +72,20 @@ class CommandReview:
         read = [flag for flag in hosts if flag not in problems]
         last = {flag.name: flag for flag in read}
         unknown = {name: " ".join(flag.values) for name, flag in last.items() if flag.is_unknown}
-        flags = vars(parse([word for flag in read if _can_be_checked(flag) for word in flag.words]))
+        checked = (flag for flag in read if not flag.is_unknown or _is_text(flag.name))
+        flags = vars(parse([word for flag in checked for word in flag.words]))
         doubtful = {name for name in unknown if not _is_text(name)}
-        more_flags = any(map(_UNKNOWN.search, stray))
+        stray_known = [word for word in stray if not _UNKNOWN.search(word)]
+        more_flags = len(stray_known) < len(stray)
         found = [
             each
             for each in refusals(CHECKS, config, flags, build(config.method))
             if _is_certain(each, flags, config, doubtful, {flag.name for flag in given}, more_flags)
         ]
         change = {name: value for each in found for name, value in each.change.items()}
-        refused = [*_belonging_to_none(stray), *(RefusedFlag(problem, None) for problem in problems.values())]
+        # The shell might turn an unknown word into a flag.
+        alone = (f"{word!r} belongs to no flag: OpenRLHF's command line would stop at it." for word in stray_known)
+        refused = [RefusedFlag(problem, None) for problem in (*alone, *problems.values())]
         refused += [RefusedFlag(each.reason, _in_words(each.change)) for each in found]
         unchecked = [*filter(_UNKNOWN.search, stray), *(" ".join(flag.words) for flag in read if flag.is_unknown)]
         values = {**flags, **change}
@@ -164,13 +168,6 @@ def _flags(words: Sequence[Word]) -> tuple[list[Given], list[str]]:
     return found, stray
 
 
-def _belonging_to_none(stray: Sequence[str]) -> Iterator[RefusedFlag]:
-    """Words that belong to no flag, and are none that the shell might turn into one."""
-    for word in stray:
-        if not _UNKNOWN.search(word):
-            yield RefusedFlag(f"{word!r} belongs to no flag: OpenRLHF's command line would stop at it.", None)
-
-
 def _whole_name(name: str) -> str:
     """The full name of a flag. argparse also takes the beginning of a name, if no other name begins like that."""
     known = [option[2:] for option in host_parser()._option_string_actions if option.startswith(f"--{name}")]
@@ -183,10 +180,6 @@ def _is_text(name: str) -> bool:
     takes_one = action.nargs is None and action.type is str and action.choices is None
     # What the file holds decides whether it is this project's agent.
     return takes_one and name != "train.agent_func_path"
-
-
-def _can_be_checked(flag: Given) -> bool:
-    return not flag.is_unknown or _is_text(flag.name)
 
 
 def _takes_more(flag: Given) -> bool:

@@ -83,7 +83,9 @@ def premise(
     found = diagnose(read(path, gold, _group_size(run) if run else None), settings)
     listed = findings(found)
     if as_json:
-        typer.echo(_json(found, listed))
+        numbers = TypeAdapter(Premise).dump_python(found, mode="json")
+        document = {**numbers, "findings": [vars(each) for each in listed]}
+        typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
     else:
         _print(found, listed)
     if strict and any(finding.level == "warning" for finding in listed):
@@ -120,11 +122,6 @@ def _print(found: Premise, listed: Sequence[PremiseFinding]) -> None:
         console.print(finding.text, markup=False)
     warnings = sum(finding.level == "warning" for finding in listed)
     console.print(f"{warnings} warning{'s' * (warnings != 1)}. What they mean: docs/concepts/premise.md.")
-
-
-def _json(found: Premise, listed: Sequence[PremiseFinding]) -> str:
-    numbers = TypeAdapter(Premise).dump_python(found, mode="json")
-    return json.dumps({**numbers, "findings": [vars(each) for each in listed]}, ensure_ascii=False, indent=2)
 
 
 def findings(premise: Premise) -> list[PremiseFinding]:

@@ -131,7 +131,6 @@ class Premise:
     answer, if the file has them.
     """
 
-    source: str
     prompts: int
     n: int
     group_size: int
@@ -172,7 +171,6 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
             gold.add(group.grades)
     count = len(frozen.shares)
     return Premise(
-        source=str(frozen.source),
         prompts=count,
         n=frozen.n,
         group_size=frozen.group_size,

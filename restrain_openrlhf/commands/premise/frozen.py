@@ -77,7 +77,6 @@ class FrozenPass:
     prompts. `gold` has gold answers by the prompts' hashes, and `same` is FrozenGroup's.
     """
 
-    source: Path
     kind: AnswerKind
     rows: Callable[[], Iterator[ReferenceRow]]
     n: int
@@ -166,7 +165,7 @@ def _frozen_pass(
     totals = Counter[str]()
     for key, count in keys.items():
         totals[same.get(key, key)] += count
-    return FrozenPass(path, kind, rows, n, size, shares, totals, answers, same)
+    return FrozenPass(kind, rows, n, size, shares, totals, answers, same)
 
 
 def _same(kind: AnswerKind, counts: Counter[str]) -> dict[str, str]:

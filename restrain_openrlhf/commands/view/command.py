@@ -27,11 +27,8 @@ def view(
     from restrain_openrlhf.commands.view.page import export  # noqa: PLC0415 - keeps `--help` quick
 
     found, out = viewed_run(run, gold), out or run / "rollouts.html"
-    groups, with_responses, damaged = export(found, out, max_mb)
+    groups, _, damaged = export(found, out, max_mb)
     console = Console(soft_wrap=True, highlight=False)
     for why in damaged:
         console.print(f"Left out: {why}", markup=False)
     console.print(f"{out}: {groups:,} groups, {out.stat().st_size / MIB:.1f} MiB", markup=False)
-    if with_responses < groups:
-        left_out = f"responses of {groups - with_responses:,} groups were left out; --max-mb allows more"
-        console.print(left_out, markup=False)
