@@ -15,7 +15,6 @@ from restrain_openrlhf.machine.sandbox.pool import DIED, Confinement, run_all
 from restrain_openrlhf.machine.sandbox.program import RETURNED, Job
 
 Outcomes = tuple[str, ...]
-Way = Literal["calls", "tests"]
 FAILED = "!"
 # Outcomes of recent jobs, which depend on nothing but the job.
 MOST_KNOWN = 1 << 12
@@ -129,7 +128,9 @@ class Code(AnswerKind):
         _KNOWN.update({job: outcomes for job, outcomes in ran.items() if outcomes is not None})
         return [(found | ran)[job] for job in jobs]
 
-    def job(self, program: str, way: Way, entry: str, inputs: tuple[str, ...], seconds: float) -> Job:
+    def job(
+        self, program: str, way: Literal["calls", "tests"], entry: str, inputs: tuple[str, ...], seconds: float
+    ) -> Job:
         """The job of a program for the sandbox."""
         return Job(
             source=program,

@@ -33,18 +33,12 @@ PYTHON = frozenset({"", "python", "python3", "py", "py3", "python2"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Example(BaseModel):
-    """An input that a row gives. Its output is not read."""
-
-    input: str
-
-
 class TaskColumns(BaseModel):
     """The columns of a row that are read."""
 
     problem: str
     entry_point: str | None = None
-    examples: Annotated[tuple[Example | str, ...] | None, ParsedCell] = None
+    examples: Annotated[tuple[str, ...] | None, ParsedCell] = None
 
 
 @dataclass(frozen=True)
@@ -77,8 +71,7 @@ class Task:
 def read_task(row: Row) -> Task:
     """The row's task. Raises DataError if a column has a wrong form."""
     columns = read_columns(TaskColumns, row)
-    given = tuple(each.input if isinstance(each, Example) else each for each in columns.examples or ())
-    return _task(columns.problem, columns.entry_point or "", given)
+    return _task(columns.problem, columns.entry_point or "", columns.examples or ())
 
 
 @lru_cache(maxsize=64)

@@ -178,12 +178,13 @@ def test_mbpps_marks_are_no_part_of_the_program(response):
     ("row", "said"),
     [
         ({"problem": "def f(x): pass", "examples": ["1 2 ("]}, "cannot be read as calls of 'f'"),
-        ({"problem": "def f(x): pass", "examples": [{"input": "f(y)"}]}, "cannot be read as calls of 'f'"),
+        ({"problem": "def f(x): pass", "examples": ["f(y)"]}, "cannot be read as calls of 'f'"),
         ({"problem": "Write it.", "entry_point": "f"}, "neither a call of 'f' nor its parameters"),
         ({"problem": "Sum what stdin has.", "examples": ["1 2"]}, "shows no function to write"),
         ({"problem": "", "entry_point": 3}, "'entry_point'"),
         ({"problem": "", "examples": 3}, "'examples'"),
         ({"problem": "", "examples": [[1, 2]]}, "'examples'"),
+        ({"problem": "", "examples": [{"input": "f(3)"}]}, "'examples'"),
     ],
 )
 def test_a_row_without_inputs_is_told_before_the_work(row, said):
