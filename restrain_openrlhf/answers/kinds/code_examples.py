@@ -1,4 +1,4 @@
-"""Finds the inputs that a prompt shows: calls in examples, values of parameters, and text after `Input`."""
+"""Finds the inputs that a prompt shows: calls in examples, values of parameters, and arguments after `Input`."""
 
 import ast
 import re
@@ -14,13 +14,6 @@ OPENING, CLOSING = "([{", ")]}"
 _PLAIN = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?|True|False|None")
 _ARROW = re.compile(r"\s{0,5}(?:=+>|-+>|➞|→|returns|should|==)")
 _EXAMPLE = re.compile(r"=+>|-+>|➞|→|==|>>>")
-_INPUT = re.compile(r"^\W{0,8}(?:sample |example )?inputs?\W{0,3}\d{0,3}\W{0,4}$", re.IGNORECASE)
-# A script's input may be on the line of its heading: `Input: 3 4`.
-_INPUT_LINE = re.compile(r"^\W{0,8}(?:sample |example )?inputs?\s?\d{0,3}\s?:\W{0,4}\s(?P<rest>.*\S)", re.IGNORECASE)
-_OUTPUT = re.compile(r"^\W{0,8}(?:sample |example )?(?:outputs?|explanation|notes?)\b", re.IGNORECASE)
-
-_SAMPLE = re.compile("example|sample", re.IGNORECASE)
-_SENTENCE = re.compile(r"[a-z)]\.\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -51,17 +44,12 @@ def prose(task: Task) -> str:
 
 def unread_examples(task: Task) -> bool:
     """Whether the row gives examples of calls, but none with literal arguments."""
-    return task.way == "calls" and bool(task.given) and not any(map(_given, task.given))
+    return bool(task.given) and not any(map(_given, task.given))
 
 
 def shows_call(task: Task) -> bool:
     """Whether the prompt calls the function somewhere, even with values that cannot be read."""
     return f"{task.entry.rpartition('.')[2]}(" in task.shown[-1]
-
-
-def shown_texts(task: Task) -> list[str]:
-    """The row's own inputs of a script, or else the prompt's sample inputs."""
-    return list(dict.fromkeys(task.given or _samples(task.shown[-1]) or _pairs(task.shown[-1])))
 
 
 def _given(example: str) -> Arguments | None:
@@ -187,32 +175,3 @@ def _closing(text: str, start: int) -> int | None:
         if not depth and not quote:
             return place
     return None
-
-
-def _samples(text: str) -> list[str]:
-    """The texts between `Sample Input` and `Sample Output`, from the first mention of an example on."""
-    lines = text.splitlines()
-    first = next((place for place, line in enumerate(lines) if _SAMPLE.search(line)), len(lines))
-    return list(_between(lines[first:], _INPUT))
-
-
-def _pairs(text: str) -> list[str]:
-    """The texts between any `Input` and `Output`, except sentences that describe an input."""
-    for heading in (_INPUT, _INPUT_LINE):
-        if found := [each for each in _between(text.splitlines(), heading) if not _SENTENCE.search(each)]:
-            return found
-    return []
-
-
-def _between(lines: Sequence[str], heading: re.Pattern[str]) -> Iterator[str]:
-    """The lines from each heading of an input to the next of an output; the heading's `rest` comes first."""
-    block: list[str] | None = None
-    for line in lines:
-        if found := heading.match(line):
-            block = list(found.groupdict().values())
-        elif block is not None and _OUTPUT.match(line):
-            text = "\n".join(each for each in block if not each.startswith("```")).strip("\n")
-            yield f"{text}\n"
-            block = None
-        elif block is not None:
-            block.append(line)

@@ -8,16 +8,15 @@ import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
-from restrain_openrlhf.answers.kinds.code_examples import Arguments, prose, shown_calls, shown_texts
+from restrain_openrlhf.answers.kinds.code_examples import Arguments, prose, shown_calls
 from restrain_openrlhf.answers.kinds.code_mutations import (
     LARGE,
     Domain,
     Draws,
     domain_of,
     mutated,
-    mutated_text,
     numbers_in,
     obeying,
     rules_of,
@@ -45,16 +44,11 @@ BY_NAME = {
 TYPES = {name: annotation for annotation, names in BY_NAME.items() for name in names.split()}
 UNKNOWN = ("int", "str", "list[int]", "list[str]")
 
-Input = TypeVar("Input")
-
 
 @lru_cache(maxsize=64)
 def inputs_for(task: Task, count: int) -> tuple[str, ...]:
     """One to `count` inputs in the form of a job; none if the parameters are not known."""
     draws = Draws(f"{task.entry}\n{task.shown[-1]}\n{task.given}")
-    if task.way == "script":
-        texts = shown_texts(task)
-        return _grown(texts, count, lambda known: mutated_text(draws.pick(known), draws), str) if texts else ("",)
     calls = shown_calls(task)
     if calls:
         domains, rules, empty = _domains(calls, prose(task)), rules_of(calls), _only_empty(calls, task)
@@ -62,24 +56,24 @@ def inputs_for(task: Task, count: int) -> tuple[str, ...]:
         def another(known: Sequence[Arguments]) -> Arguments:
             return obeying(rules, _like(_filled(draws.pick(known), empty, draws), domains, draws))
 
-        return _grown(calls, count, another, written)
+        return _grown(calls, count, another)
     if task.parameters is None:
         return ()
     of_types = task.parameters
-    return _grown([], count, lambda _: Arguments(tuple(value_for(each, draws) for each in of_types)), written)
+    return _grown([], count, lambda _: Arguments(tuple(value_for(each, draws) for each in of_types)))
 
 
 def _grown(
-    first: Sequence[Input], count: int, another: Callable[[Sequence[Input]], Input], write: Callable[[Input], str]
+    first: Sequence[Arguments], count: int, another: Callable[[Sequence[Arguments]], Arguments]
 ) -> tuple[str, ...]:
     """The first inputs and then `another`, made from all known inputs that are not long; no duplicates."""
-    texts = [write(each) for each in first[:count]]
+    texts = [written(each) for each in first[:count]]
     known = [each for each, text in zip(first, texts, strict=False) if len(text) <= LONG]
     for _ in range(TRIES * count):
         if len(texts) >= count or (first and not known):
             break
         value = another(known)
-        text = write(value)
+        text = written(value)
         if text not in texts and len(text) <= LONG:
             known.append(value)
             texts.append(text)

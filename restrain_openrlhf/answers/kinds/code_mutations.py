@@ -190,33 +190,6 @@ def _row(items: list[Any], domain: Domain, draws: Draws) -> list[Any]:
     return new if len(new) >= domain.shortest_list else items
 
 
-def mutated_text(text: str, draws: Draws) -> str:
-    """A script's input with one line changed. Its shape is kept, as a first number often counts what follows."""
-    lines = text.split("\n")
-    places = [place for place, line in enumerate(lines) if line.strip()]
-    if places:
-        at = draws.pick(places)
-        lines[at] = _line(lines[at].split(), len(places) == 1, draws)
-    return "\n".join(lines)
-
-
-def _line(words: list[str], is_alone: bool, draws: Draws) -> str:
-    """The line with its words or a word's letters in another order, or a number changed within the line's range."""
-    at = draws.below(len(words))
-    numbers = [int(word) for word in words if re.fullmatch(r"-?\d{1,18}", word)]
-    if len(numbers) < len(words):
-        if not re.fullmatch(r"-?\d{1,18}", words[at]):
-            words[at] = "".join(draws.shuffled(words[at]))
-    elif len(words) == 1:
-        words = [str(max(numbers[0] + draws.below(7) - 3, min(numbers[0], 1)))] if is_alone else words
-    elif draws.below(2):
-        words = draws.shuffled(words)
-    else:
-        least = min(*numbers, 1)
-        words[at] = str(least + draws.below(max(numbers) - least + 1))
-    return " ".join(words)
-
-
 @dataclass(frozen=True)
 class Rules:
     """Rules that all shown calls obey, by the places of arguments.

@@ -1,4 +1,4 @@
-"""Reads the task of a prompt, a function that its code leaves open or a script, and the program of a response.
+"""Reads the task of a prompt, a function that its code leaves open, and the program of a response.
 
 The program is the last Python block that has the function, or the prompt's code with its completion.
 """
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel
 
@@ -33,18 +33,12 @@ PYTHON = frozenset({"", "python", "python3", "py", "py3", "python2"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Example(BaseModel):
-    """An input that a row gives. Its output is not read."""
-
-    input: str
-
-
 class TaskColumns(BaseModel):
     """The columns of a row that are read."""
 
     problem: str
     entry_point: str | None = None
-    examples: Annotated[tuple[Example | str, ...] | None, ParsedCell] = None
+    examples: Annotated[tuple[str, ...] | None, ParsedCell] = None
 
 
 @dataclass(frozen=True)
@@ -60,8 +54,8 @@ class Parameter:
 class Task:
     """The task that programs solve.
 
-    `entry` is the function that is called, or `Class.method`; it is empty for scripts, which read and print. `preamble`
-    is the prompt's own code before the open function, and `code` is all of its code, which a bare completion continues.
+    `entry` is the function that is called, or `Class.method`; it is empty if the prompt names none. `preamble` is the
+    prompt's own code before the open function, and `code` is all of its code, which a bare completion continues.
     `parameters` is None if the prompt does not show them. `shown` are the texts that may have examples: the open
     function's docstring, and the whole prompt. `given` are the inputs of the row's own examples.
     """
@@ -73,17 +67,11 @@ class Task:
     shown: tuple[str, ...]
     given: tuple[str, ...]
 
-    @property
-    def way(self) -> Literal["calls", "script"]:
-        """How a program is given its inputs."""
-        return "calls" if self.entry else "script"
-
 
 def read_task(row: Row) -> Task:
     """The row's task. Raises DataError if a column has a wrong form."""
     columns = read_columns(TaskColumns, row)
-    given = tuple(each.input if isinstance(each, Example) else each for each in columns.examples or ())
-    return _task(columns.problem, columns.entry_point or "", given)
+    return _task(columns.problem, columns.entry_point or "", columns.examples or ())
 
 
 @lru_cache(maxsize=64)
@@ -177,7 +165,7 @@ def _behind(preamble: str, code: str) -> str:
 
 def _checked(code: str, task: Task) -> str | None:
     tree = parse(code)
-    if tree is None or not tree.body or (task.entry and not defines(tree, task.entry)):
+    if tree is None or not tree.body or not defines(tree, task.entry):
         return None
     return code
 

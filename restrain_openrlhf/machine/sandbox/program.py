@@ -1,4 +1,4 @@
-"""Runs one job in the sandbox: calls a function, feeds a script, or runs tests; one line for each outcome.
+"""Runs one job in the sandbox: calls a function or runs tests; one line for each outcome.
 
 Runs inside the sandbox, with only the standard library. The program shares this process, so it can report anything
 about itself, but it can do nothing else.
@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +27,7 @@ for _module in PRELOADED:
     __import__(_module)
 
 RETURNED, RAISED, OUT_OF_TIME = "=", "!raised", "!time"
-FUNCTIONS, SCRIPT = "program", "__main__"
+MODULE = "program"
 TICK_SECONDS = 0.05
 # If so many first calls of a function run out of time, the others are not tried.
 MAX_TIMEOUTS = 3
@@ -39,13 +38,13 @@ class Job:
     """What one child process runs.
 
     `way` says what `inputs` are. For "calls" they are arguments of `entry`, each a literal `([positional], {named})`.
-    For "script" there is one, the text of standard input. For "tests" there is one, the source of tests, which may
+    For "tests" there is one, the source of tests, which may
     define `check(entry)`. `entry` is a function or `Class.method`. Seconds are CPU time, so that other work on the
     machine changes no outcome. `output_bytes` limits what is printed, and `memory_bytes` the address space.
     """
 
     source: str
-    way: Literal["calls", "script", "tests"]
+    way: Literal["calls", "tests"]
     entry: str
     inputs: tuple[str, ...]
     call_seconds: float
@@ -70,12 +69,9 @@ def read_job(channel: int) -> Job:
     return Job(**{**fields, "inputs": tuple(fields["inputs"])})
 
 
-def prepare_streams(job: Job) -> None:
-    """Put a script's text on standard input and its output into memory, before the process is restricted."""
+def prepare_streams() -> None:
+    """Leave standard input empty and put the output into memory, before the process is restricted."""
     feed, prints, errors = (os.memfd_create(name) for name in ("input", "output", "errors"))
-    text = job.inputs[0] if job.way == "script" else ""
-    os.write(feed, text.encode("utf-8", "replace"))
-    os.lseek(feed, 0, os.SEEK_SET)
     for standard, file in enumerate((feed, prints, errors)):
         os.dup2(file, standard)
         os.close(file)
@@ -95,8 +91,7 @@ def run(job: Job, channel: int) -> None:
     if job.way == "calls":
         outcomes = _calls(job, clock)
     else:
-        one = _script if job.way == "script" else _tests
-        outcomes = iter([clock.outcome(lambda: one(job), job.program_seconds)])
+        outcomes = iter([clock.outcome(lambda: _tests(job), job.program_seconds)])
     for each in outcomes:
         os.write(channel, each.encode() + b"\n")
 
@@ -133,7 +128,7 @@ def _expire(_signal: int, _frame: object) -> None:
 def _calls(job: Job, clock: _Clock) -> Iterator[str]:
     """The outcome of each call. If the program does not load, each has the same failure."""
     space: dict[str, Any] = {}
-    loaded = clock.outcome(lambda: str(space.update(_execute(job.source, FUNCTIONS))), job.program_seconds)
+    loaded = clock.outcome(lambda: str(space.update(_execute(job.source))), job.program_seconds)
     if not loaded.startswith(RETURNED):
         yield from [loaded] * len(job.inputs)
         return
@@ -147,11 +142,11 @@ def _calls(job: Job, clock: _Clock) -> Iterator[str]:
             yield seen[-1]
 
 
-def _execute(source: str, name: str) -> dict[str, Any]:
-    """Run a source as the module `name`, and return its names. Dataclasses look themselves up in sys.modules."""
-    module = sys.modules[name] = types.ModuleType(name)
+def _execute(source: str) -> dict[str, Any]:
+    """Run a source as the module MODULE, and return its names. Dataclasses look themselves up in sys.modules."""
+    module = sys.modules[MODULE] = types.ModuleType(MODULE)
     random.seed(0)
-    exec(compile(source, name, "exec"), module.__dict__)
+    exec(compile(source, MODULE, "exec"), module.__dict__)
     return module.__dict__
 
 
@@ -169,22 +164,9 @@ def _call(job: Job, space: Mapping[str, Any], text: str) -> str:
     return f"None {left} {outcome.printed(_take_printed(), job.ignore_order)}"
 
 
-def _script(job: Job) -> str:
-    """What a script printed. It may end by itself with status 0, and its other threads are waited for."""
-    try:
-        _execute(job.source, SCRIPT)
-    except SystemExit as ending:
-        if ending.code not in (None, 0):
-            raise
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            thread.join()
-    return outcome.printed(_take_printed(), job.ignore_order)
-
-
 def _tests(job: Job) -> str:
     """`passed`; the tests raise if they fail."""
-    space = _execute(job.source, FUNCTIONS)
+    space = _execute(job.source)
     exec(compile(job.inputs[0], "tests", "exec"), space)
     if "check" in space and job.entry:
         owner, _, method = job.entry.rpartition(".")

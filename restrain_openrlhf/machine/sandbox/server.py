@@ -76,7 +76,7 @@ def _run(control: socket.socket, rules: int | None, channel: int, server: int) -
         control.detach()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         job = program.read_job(channel)
-        program.prepare_streams(job)
+        program.prepare_streams()
         _limit(job)
         restrict_this_process(rules)
         # From here on the child ends with the server. If the server has ended already, the child does so itself.

@@ -41,10 +41,6 @@ MBPP = {
     "test_list": ["assert set(similar_elements((3, 4, 5, 6),(5, 7, 4, 10))) == set((4, 5))"],
 }
 MBPP_ROW = {"problem": f"{MBPP['text']}\nYour code should pass this test:\n{MBPP['test_list'][0]}"}
-SUM = {
-    "problem": "Read two numbers from standard input and print their sum.",
-    "examples": ["1 2\n", {"input": "3 4\n"}],
-}
 METHOD = {
     "problem": "Fill in.\n```python\nclass Solution:\n    def twice(self, nums: List[int]) -> List[int]:\n```\n",
     "examples": ["nums = [1, 2]", "[3]"],
@@ -160,41 +156,6 @@ def test_the_classes_of_a_group(problem, examples, changed, bodies, classes):
     assert kind.classes([kind.extract(fenced(f"{head}\n    {body}"), row) for body in bodies], row) == classes
 
 
-def test_scripts_are_fed_the_examples_and_compared_as_a_judge_does():
-    programs = [
-        "a, b = map(int, input().split())\nprint(a + b)",
-        "import sys\nprint(sum(map(int, sys.stdin.read().split())), '')",
-        "import os\nos.write(1, str(sum(map(int, os.read(0, 100).split()))).encode())",
-        "import threading\nthreading.Thread(target=lambda: print(sum(map(int, open(0).read().split())))).start()",
-        "if __name__ == '__main__':\n    print(sum(map(int, input().split())))\n    exit()",
-        "a, b = map(int, input().split())\nprint(a * b)",
-        "x = 1",
-        "print(sum(map(int, input().split())))\nraise SystemExit(1)",
-    ]
-    answers = [KIND.extract(fenced(each), SUM) for each in programs]
-    assert KIND.classes(answers, SUM) == [0, 0, 0, 0, 0, 1, None, None]
-    gold = json.dumps([{"input": "5 6", "output": "11\n"}, {"input": "0 0", "output": "0"}])
-    assert [KIND.is_right(each, gold, SUM) for each in answers] == [True] * 5 + [False] * 3
-    with pytest.raises(DataError, match="entry_point"):
-        KIND.is_right(answers[0], "11", SUM)
-
-
-@pytest.mark.parametrize(
-    ("problem", "first"),
-    [
-        ("Sum them.\nInput:\n3\n1 2 3\n\nOutput:\n6", "3\n1 2 3\n"),
-        ("Sum them.\n**Input:** 3 4\n**Output:** 7", "3 4\n"),
-        ("Input\nTwo numbers.\nOutput\nTheir sum.\nExamples\nInput\n3 4\nOutput\n7", "3 4\n"),
-        ("Input\nTwo numbers.\nOutput\nTheir sum.\nInput\n3 4\nOutput\n7", "3 4\n"),
-        ("Print the primes below 100.", ""),
-    ],
-)
-def test_what_follows_input_is_what_a_script_reads(problem, first):
-    """A sentence is no input: it says what one is."""
-    assert inputs_for(read_task({"problem": problem}), 30)[0] == first
-    KIND.check_row({"problem": problem})
-
-
 @pytest.mark.parametrize(
     "response",
     [
@@ -217,13 +178,13 @@ def test_mbpps_marks_are_no_part_of_the_program(response):
     ("row", "said"),
     [
         ({"problem": "def f(x): pass", "examples": ["1 2 ("]}, "cannot be read as calls of 'f'"),
-        ({"problem": "def f(x): pass", "examples": [{"input": "f(y)"}]}, "cannot be read as calls of 'f'"),
+        ({"problem": "def f(x): pass", "examples": ["f(y)"]}, "cannot be read as calls of 'f'"),
         ({"problem": "Write it.", "entry_point": "f"}, "neither a call of 'f' nor its parameters"),
-        ({"problem": "Input\nTwo numbers.\nOutput\nTheir sum."}, "speaks of an input and shows none"),
-        ({"problem": "Sum what stdin has."}, "speaks of an input and shows none"),
+        ({"problem": "Sum what stdin has.", "examples": ["1 2"]}, "shows no function to write"),
         ({"problem": "", "entry_point": 3}, "'entry_point'"),
         ({"problem": "", "examples": 3}, "'examples'"),
         ({"problem": "", "examples": [[1, 2]]}, "'examples'"),
+        ({"problem": "", "examples": [{"input": "f(3)"}]}, "'examples'"),
     ],
 )
 def test_a_row_without_inputs_is_told_before_the_work(row, said):
@@ -237,8 +198,7 @@ def test_a_row_without_inputs_is_told_before_the_work(row, said):
         {"problem": "Write it.", "entry_point": "f", "examples": ["f(3)"]},
         {"problem": "def f(x): pass", "examples": ["f(x)", "f(3)"]},
         {"problem": "assert f(make(3)) == 1"},
-        {"problem": "Print a greeting; stdin is empty.", "examples": [""]},
-        ROW, MBPP_ROW, SUM, METHOD,
+        ROW, MBPP_ROW, METHOD,
     ],
 )  # fmt: skip
 def test_a_row_with_inputs_is_not_refused(row):
