@@ -53,6 +53,8 @@ def test_order_may_be_ignored(items, source):
         (1 + 0j, 1, True),
         ({1, 2}, frozenset([2, 1]), True),
         ([1, 2], (1, 2), False),
+        ([1, 2], [2, 1], False),
+        ((1, 2), (2, 1), False),
         ("1", 1, False),
         (iter([1, 2]), (each for each in [1, 2]), True),
         pytest.param(10**5000, 10**5000 + 1, False, id="long numbers"),
