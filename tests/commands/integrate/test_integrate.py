@@ -90,6 +90,12 @@ def test_a_script_becomes_one_that_the_gate_takes_and_the_shell_reads_alike(scri
     assert flags["actor.model_name_or_path"] == "some model/7b"
 
 
+def test_a_value_in_a_word_of_its_own_is_replaced_once():
+    asked = SCRIPT.replace("estimator=reinforce_baseline", "estimator reinforce_baseline")
+    after = changed(Written.of_command(asked))
+    assert (after.count("--algo.advantage.estimator"), "reinforce_baseline" in after) == (1, False)
+
+
 def test_only_what_changes_is_in_the_diff(script):
     done = restrain("integrate", "--file", script)
     assert done.returncode == 0, done.stderr
