@@ -32,7 +32,17 @@ def test_every_row_is_found_and_no_other(path):
     assert [row.id for row in reference.rows] == list(range(ROWS))
 
 
-@pytest.mark.parametrize("written", [["other\n"] * 9000, lines(majority=lambda _i: 16)[::-1]], ids=["rubbish", "rows"])
+def exchanged():
+    """Row 5 begins where row 3 did."""
+    rows = lines()
+    return [*rows[:3], rows[5], rows[4], rows[3], *rows[6:]]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [["other\n"] * 9000, lines(majority=lambda _i: 16)[::-1], exchanged()],
+    ids=["rubbish", "rows", "another row in its place"],
+)
 def test_what_takes_the_artifacts_place_is_not_seen_and_what_is_written_into_it_is_refused(path, written):
     reference = load_reference(path)
     path.rename(path.with_name("old.jsonl"))

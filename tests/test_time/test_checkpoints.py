@@ -51,12 +51,13 @@ def test_pruning_leaves_one_that_is_being_written(run):
     assert (run.checkpoints / "global_step6_hf").exists()
 
 
-def kept_step_by_step(run, rules, **series):
-    """A model is saved after every step, and the rules are asked after each; what is chosen in the end."""
+def kept_step_by_step(run, rules, every=1, **series):
+    """A model is saved after `every` steps, and the rules are asked after each step; what is chosen in the end."""
     (count,) = {len(values) for values in series.values()}
     for number in range(1, count + 1):
         rows = steps(number, **{name: values[:number] for name, values in series.items()})
-        (run.checkpoints / f"global_step{number}_hf").mkdir(parents=True, exist_ok=True)
+        if number % every == 0:
+            (run.checkpoints / f"global_step{number}_hf").mkdir(parents=True, exist_ok=True)
         found = alarm(rows, 0.1, rules)
         prune(run, rows, found, 0 if found else rules.patience)
         if found is not None:
@@ -69,6 +70,12 @@ def test_the_last_good_model_is_still_there_when_a_patient_rule_fires(tmp_path, 
     """KL passes its limit from step 5 on: the model of step 4 is the last good one, however late that is known."""
     run = RunFolder(tmp_path / "train")
     assert kept_step_by_step(run, StopRules(patience=patience), kl=[0.1] * 4 + [0.2] * 6) == 4
+
+
+def test_the_model_before_a_streak_is_still_there_where_few_are_saved(tmp_path):
+    """KL is too high from step 8 on, whose model is the second of two: the first is the last good one."""
+    run = RunFolder(tmp_path / "train")
+    assert kept_step_by_step(run, StopRules(patience=3), every=4, kl=[0.1] * 7 + [0.2] * 4) == 4
 
 
 def test_a_streak_that_ends_does_not_take_along_what_another_needs(tmp_path):
