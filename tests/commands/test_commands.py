@@ -70,7 +70,7 @@ def test_a_key_among_the_flags_is_refused_and_not_repeated(command):
         ("openrlhf.rollout.n_samples_per_prompt=1", "needs a group"),
         ("method.kapa=1", "Did you mean 'method.kappa'"),
         ("methd.kappa=1", "Did you mean 'method.kappa'"),
-        ("reference=absent.jsonl", "absent.jsonl.provenance.json"),
+        ("reference=absent.jsonl", "absent.jsonl: no such file"),
     ],
 )
 def test_train_refuses_before_anything_heavy_starts(tmp_path, write_jsonl, override, message):

@@ -127,7 +127,7 @@ def test_a_missing_answer_has_no_class_and_u_x_is_1_where_nothing_says_otherwise
         (("--set", "=3"), ConfigError, "KEY=VALUE"),
         (("--method", "restran"), ConfigError, "Did you mean 'restrain'"),
         (("--set", "kapa=3"), ConfigError, "Did you mean 'kappa'"),
-        (("--reference", "absent.jsonl"), ReferencePassError, "absent.jsonl"),
+        (("--reference", "absent.jsonl"), DataError, "absent.jsonl: no such file"),
     ],
 )
 def test_options_that_cannot_be_right_are_refused(write_jsonl, tmp_path, words, error, message):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import heldout_problems
+from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.conftest import ROOT
@@ -111,6 +111,29 @@ def test_killed_resumed_and_with_shuffled_gold_it_is_the_same_run(tmp_path):
     adapted = [score for score in result(tmp_path / "killed")["scores"] if score["policy"] == "adapted model"]
     assert adapted[0]["pass_at_1"] < 0.5, "what is measured after training did read the shuffled gold"
     assert result(tmp_path / "whole")["scores"] == []
+
+
+@pytest.mark.long
+def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
+    write_prompts(tmp_path / "one.jsonl", training_problems(1))
+    out = tmp_path / "out"
+    paths = ("--prompts", tmp_path / "one.jsonl", "--out", out, "--config", CONFIG)
+    rules = ("--stop", "kl=1e-12", "--stop", "patience=1", "--steps", 60, "--votes", 8)
+    words = words_of(*paths, *rules, *sets({"ckpt.save_steps": 1}))
+    done = run(words)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = result(out)
+    assert found["ended_early"]
+    assert found["alarm"].startswith("the KL to the base model passed its limit from step ")
+    # A few more steps are taken while the host ends.
+    assert 0 < found["chosen_step"] < found["steps"] < 60
+    assert found["chosen_model"].endswith(f"global_step{found['chosen_step']}_hf")
+    (row,) = rows(out / "predictions.jsonl")
+    assert row["answer"] is not None
+    assert "A stop rule ended training early" in done.stderr
+    again = run(words)
+    assert again.returncode == 0
+    assert result(out) == found, "an ended adaptation stays as it is"
 
 
 @pytest.mark.long

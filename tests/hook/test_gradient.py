@@ -213,5 +213,5 @@ def test_a_case_is_named_in_words():
     assert GradientCase(token_mean=False).name == "fp32, whole, token_mean False"
     assert TORCHS[1].name == "bf16, packed, dynamic, attention torch_flash_attention"
     assert TEMPERED[0].name == "fp32, whole, temperature 0.6"
-    assert OF_A_PRESET.name == "bf16, micro-batches, ZeRO 3, 64 of them, summed in fp32"
-    assert GradientCase(batching="micro-batches", stage=3).name == "fp32, micro-batches, ZeRO 3"
+    assert OF_A_PRESET.name == "bf16, micro-batches, stage 3, repeats 16, grad_accum_dtype fp32"
+    assert GradientCase(batching="micro-batches", stage=3).name == "fp32, micro-batches, stage 3"
