@@ -10,10 +10,9 @@ from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.config.documents import CHAT_TEMPLATE
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE, shipped_yaml
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.machine.host_releases import NEWEST, RELEASES, Release, installed
@@ -38,7 +37,7 @@ def is_installed() -> bool:
 
 @cache
 def _newest_record() -> dict[str, dict[str, Any]]:
-    flags: dict[str, dict[str, Any]] = yaml.safe_load(RECORD.read_text(encoding="utf-8"))
+    flags: dict[str, dict[str, Any]] = shipped_yaml(RECORD)
     return flags
 
 
@@ -74,7 +73,7 @@ def is_within(words: str, number: float) -> bool:
     return math.isfinite(number) and all(ENDS[end](number, float(value)) for end, value in ends)
 
 
-BOUNDS = tuple(map(Bound.model_validate, yaml.safe_load(_BOUNDS_FILE.read_text(encoding="utf-8"))))
+BOUNDS = tuple(map(Bound.model_validate, shipped_yaml(_BOUNDS_FILE)))
 
 
 class HostParser(argparse.ArgumentParser):
@@ -144,7 +143,7 @@ def flags_of(config: RunConfig, also: Flags | None = None) -> dict[str, Any]:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    flags: dict[str, Any] = yaml.safe_load(_DEFAULTS_FILE.read_text(encoding="utf-8"))
+    flags: dict[str, Any] = shipped_yaml(_DEFAULTS_FILE)
     return flags
 
 

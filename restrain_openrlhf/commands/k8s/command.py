@@ -20,14 +20,12 @@ from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experimen
 from restrain_openrlhf.commands.k8s.stages import Manifest, Stage, write
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
-from restrain_openrlhf.config.documents import KUBERNETES
+from restrain_openrlhf.config.documents import KUBERNETES, LOADER
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
 OLDEST_KUSTOMIZE = 5
-# PyYAML is ten times as fast on thousands of lines where it was built with libyaml.
-LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UNSET_HOST = "registry.invalid/"
 # A registry, its port, the parts of the repository in lower case, a tag that counts for nothing, and the digest.
 BY_DIGEST = re.compile(r"(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9._-]+(?:/[a-z0-9._-]+)*(?::[\w.-]+)?@sha256:[0-9a-f]{64}")

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.config.documents import CHAT_TEMPLATE
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE, shipped_yaml
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import BOUNDS, Flags, is_agent, is_within
 from restrain_openrlhf.config.memory.shape import model_file
@@ -84,7 +84,7 @@ def _is(value: Any, wanted: Any) -> bool:
 
 def combinations(section: str) -> tuple[Check, ...]:
     """A check for each combination of a section of refused_settings.yaml."""
-    entries = yaml.safe_load(REFUSED.read_text(encoding="utf-8"))[section]
+    entries = shipped_yaml(REFUSED)[section]
     return tuple(refused_if(each.holds, each.reason) for each in map(Combination.model_validate, entries))
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
+from restrain_openrlhf.config.documents import shipped_yaml
 from restrain_openrlhf.errors import ConfigError
 
 SHAPES = Path(__file__).with_name("shapes.yaml")
@@ -101,7 +101,7 @@ def shape_of(model: str, config: Path | None = None) -> ModelShape:
 @cache
 def shipped() -> Mapping[str, ModelShape]:
     """The shapes of the models that presets name."""
-    entries = yaml.safe_load(SHAPES.read_text(encoding="utf-8"))
+    entries = shipped_yaml(SHAPES)
     return {name: ModelShape.model_validate(entry) for name, entry in entries.items()}
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import yaml
-
+from restrain_openrlhf.config.documents import shipped_yaml
 from restrain_openrlhf.config.gpu_layout import optimizer_steps
 from restrain_openrlhf.errors import HookNotActiveError, HostError
 from restrain_openrlhf.hook.install.environment import config_here
@@ -28,7 +27,7 @@ from restrain_openrlhf.machine.patching import (
 )
 
 _FILE = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
-RECORD: Record = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+RECORD: Record = shipped_yaml(_FILE)
 SETUP_HOOK = "restrain_openrlhf.hook.install.instrument.setup"
 VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
 ROLLOUTS = 3
