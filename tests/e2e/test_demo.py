@@ -28,7 +28,7 @@ def test_restrain_improves_held_out_accuracy_without_gold_where_ttrl_does_not(tm
     assert gain["restrain"] >= 0.2
     assert gain["ttrl"] <= -0.2
     assert [result.method for result in results_in(tmp_path)] == ["restrain", "ttrl"], "best first"
-    assert report.read_text().count("data:image/png") == 3
+    assert report.read_text().count("data:image/png") == 2
     for method in ("restrain", "ttrl"):
         assert (tmp_path / method / "train" / "model" / "model.safetensors").exists()
         assert [row.step for row in read_held_out(tmp_path / method / "train")] == list(range(0, WORDS.steps + 1, 5))
