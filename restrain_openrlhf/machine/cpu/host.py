@@ -141,6 +141,20 @@ def linear(wrapped: Callable[..., Any], layer: Any, args: tuple[Any, ...], kwarg
     return product_in_fp32(args[0] if args else kwargs["input"], layer.weight, layer.bias)
 
 
+def attention(wrapped: Callable[..., Any], _: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wraps transformers' attention by torch, whose backward pass in bfloat16 is ten times as slow on such processors.
+
+    Query, key and value become fp32, and the result is rounded to bfloat16 once.
+    """
+    import torch  # noqa: PLC0415 - see has_bfloat16
+
+    module, query, *others = args
+    if query.dtype is not torch.bfloat16 or has_bfloat16():
+        return wrapped(*args, **kwargs)
+    found, weights = wrapped(module, query.float(), *(other.float() for other in others[:2]), *others[2:], **kwargs)
+    return found.to(query.dtype), weights
+
+
 def vllm_linear(wrapped: Callable[..., None], _: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Wraps what chooses the product of each of vLLM's layers, for the same reason as `linear`."""
     import torch  # noqa: PLC0415 - see has_bfloat16
