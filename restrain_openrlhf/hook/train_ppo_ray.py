@@ -27,6 +27,8 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.records.folder import claim_checkpoints
 
+# How many threads each process computes with: a user's own number comes before the device's.
+THREADS = "OMP_NUM_THREADS"
 # openrlhf/cli/train_ppo_ray.py sets these variables when it starts Ray itself.
 HOST_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 
@@ -90,7 +92,7 @@ def start_ray(device: Device, layout: GpuLayout) -> None:
     On a machine without GPUs, a cluster that is started here gets the logical GPUs that the layout needs.
     """
     environment = {**HOST_ENVIRONMENT, **device.environment}
-    environment |= {name: os.environ[name] for name in (*HOST_ENVIRONMENT, VARIABLE) if name in os.environ}
+    environment |= {name: os.environ[name] for name in (*HOST_ENVIRONMENT, VARIABLE, THREADS) if name in os.environ}
     os.environ.update(environment)
     # A submitted job has a runtime environment of its own. This makes Ray add ours to it instead of refusing ours.
     _refuse_other_setup(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")

@@ -26,6 +26,8 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # Several processes share a few cores: more than one thread each is what makes a step slow (measured).
     "OMP_NUM_THREADS": "1",
+    # Where a user asks for more threads, those that wait leave the cores to the process whose turn it is.
+    "OMP_WAIT_POLICY": "passive",
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "true",
 }
