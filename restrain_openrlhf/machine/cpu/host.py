@@ -156,13 +156,18 @@ def attention(wrapped: Callable[..., Any], _: object, args: tuple[Any, ...], kwa
 
 
 def vllm_linear(wrapped: Callable[..., None], _: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Wraps what chooses the product of each of vLLM's layers, for the same reason as `linear`."""
+    """Wraps what chooses the product of each of vLLM's layers, for the same reason as `linear`.
+
+    vLLM calls it again whenever a layer has new weights. So the fp32 weights are kept: to convert them for every token
+    takes about as long as the product with the tokens of a few rollouts.
+    """
     import torch  # noqa: PLC0415 - see has_bfloat16
 
     wrapped(*args, **kwargs)
     layer = args[0] if args else kwargs["layer"]
     if layer.weight.dtype is torch.bfloat16 and layer.weight.ndim == 2 and not has_bfloat16():  # noqa: PLR2004
-        layer.cpu_linear = product_in_fp32
+        weight = layer.weight.data.float()
+        layer.cpu_linear = lambda input, _weight, bias: product_in_fp32(input, weight, bias)
 
 
 def product_in_fp32(input: Any, weight: Any, bias: Any) -> Any:

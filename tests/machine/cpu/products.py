@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from restrain_openrlhf.machine.cpu.host import vllm_linear
 from restrain_openrlhf.machine.devices import detect
 
 
@@ -35,7 +36,7 @@ def products(dtype: torch.dtype) -> dict[str, object]:
     from_engine = engine.cpu_linear(x.detach().reshape(-1, 96), engine.weight, layer.bias.detach())
     return {
         "types": sorted({str(each.dtype) for each in (out, x.grad, layer.weight.grad, layer.bias.grad)}),
-        "is_ours": getattr(engine.cpu_linear, "__name__", "") == "product_in_fp32",
+        "is_ours": getattr(engine.cpu_linear, "__module__", "") == vllm_linear.__module__,
         "out": gap(out, right),
         "input gradient": gap(x.grad, exact(gradient) @ exact(layer.weight)),
         "weight gradient": gap(layer.weight.grad, rows.T @ exact(x).reshape(-1, 96)),
