@@ -65,7 +65,12 @@ DEVICE = Device(
     name="cpu",
     install=install,
     environment=ENVIRONMENT,
-    host_flags={"ds.attn_implementation": "sdpa", "vllm.sync_backend": "gloo", "vllm.enforce_eager": True},
+    host_flags={
+        "ds.attn_implementation": "sdpa",
+        "vllm.sync_backend": "gloo",
+        "vllm.enforce_eager": True,
+        "vllm.enable_prefix_caching": True,
+    },
     engine_options={"enforce_eager": True},
     unsupported=(
         Unsupported(

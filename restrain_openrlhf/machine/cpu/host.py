@@ -16,6 +16,8 @@ from restrain_openrlhf.machine.patching import patches_in
 
 # Room for 65,536 tokens of the demo's model.
 CACHE_BYTES = 256 * 2**20
+# The fewest that vLLM takes on a CPU. Rollouts share whole blocks of their prompt, and vLLM's own 128 are a long prompt.
+BLOCK_TOKENS = 32
 
 
 def current_device() -> Any:
@@ -61,9 +63,9 @@ def mesh_on_cpu(wrapped: Callable[..., Any], _: object, args: tuple[Any, ...], k
 def small_cache_whole_prompts(
     wrapped: Callable[[], None], arguments: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Wraps vLLM's EngineArgs.__post_init__: by default, no chunked prefill and a small KV cache.
+    """Wraps vLLM's EngineArgs.__post_init__: by default, no chunked prefill, and a small KV cache in small blocks.
 
-    OpenRLHF has no flag for either. vLLM fills the whole cache with zeros in every run; VLLM_CPU_KVCACHE_SPACE, in GiB,
+    OpenRLHF has no flag for these. vLLM fills the whole cache with zeros in every run; VLLM_CPU_KVCACHE_SPACE, in GiB,
     sets another size. With chunked prefill, vLLM 0.29 rewinds the request's random generator after part of a prompt
     (v1/worker/gpu_model_runner.py, _bookkeeping_sync), which torch's CPU generators cannot do. That half can go when
     vLLM rewinds CPU generators in another way.
@@ -73,6 +75,8 @@ def small_cache_whole_prompts(
         arguments.enable_chunked_prefill = False
     if arguments.kv_cache_memory_bytes is None:
         arguments.kv_cache_memory_bytes = CACHE_BYTES
+    if arguments.block_size is None:
+        arguments.block_size = BLOCK_TOKENS
 
 
 def adam_step(wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
