@@ -149,10 +149,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Run the scoring service: POST /v1/score for the agent, POST /get_reward for --reward.remote_url.
-
-    /get_reward gathers single rollouts in one process. `service.group_size` in the configuration turns it on.
-    """
+    """Run the scoring service, for OpenRLHF's --reward.remote_url: it gathers single rollouts into groups."""
     try:
         from restrain_openrlhf.scoring.service import server, service_config  # noqa: PLC0415 - the web stack is heavy
     except ModuleNotFoundError as error:

@@ -136,12 +136,10 @@ def test_the_service(write_jsonl):
     app = application(Service(ServiceConfig.model_validate(config), None))
     one = {"prompts": [QUESTION], "labels": [""]}
     bodies = [{**one, "query": [f"{QUESTION} {text}<end>"]} for text in SAID]
-    group = {"prompt": QUESTION, "gold": "York", "responses": [{"text": text, "finished": True} for text in SAID]}
 
     async def ask():
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
-            whole = client.post("/v1/score", json={"groups": [group, {**group, "row": ROW}]})
-            return await asyncio.gather(whole, *(client.post("/get_reward", json=body) for body in bodies))
+            return await asyncio.gather(*(client.post("/get_reward", json=body) for body in bodies))
 
     assert {reply.status_code for reply in asyncio.run(ask())} == {200}
     assert blind()

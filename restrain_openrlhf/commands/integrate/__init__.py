@@ -108,7 +108,7 @@ def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConf
 
 
 def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) -> Iterator[str]:
-    if not method.needs_reference or ours.service is not None:
+    if not method.needs_reference:
         return
     yield "The frozen model votes on every prompt, into a file that the method reads:"
     if not verdict.flags["rollout.max_new_tokens"] and "rollout.max_new_tokens" not in verdict.unknown:
