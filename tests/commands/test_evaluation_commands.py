@@ -66,8 +66,8 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
     [
         (("--benchmarks", "aime42"), "no known benchmark. Did you mean 'aime25'? Known: math500"),
         (("--benchmarks", " , "), "give one or more names"),
-        (("--benchmarks", "table3,amc83=x.jsonl"), "each once"),
-        (("--benchmarks", "table3", "--benchmark-dir", "."), "has no aime24.jsonl"),
+        (("--benchmarks", "aime24,aime24=x.jsonl"), "each once"),
+        (("--benchmarks", "aime24,amc83", "--benchmark-dir", "."), "has no aime24.jsonl"),
         (("--benchmarks", "../x=absent.jsonl"), "'../x' cannot name a folder"),
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
         (("--benchmarks", "OWN", "--protocol", "beam"), "'beam' is not one of"),

@@ -28,7 +28,7 @@ def integrate(
     command: Annotated[str | None, typer.Option(help="The complete command, as you start it today.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option(help="A file that contains the command: a shell or Slurm script, or the YAML of a RayJob."),
+        typer.Option(help="A shell or Slurm script that contains the command."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="Your YAML file with `method:`.", show_default="one made from the options below")

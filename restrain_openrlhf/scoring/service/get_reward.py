@@ -189,7 +189,7 @@ class GetReward:
 
         Nothing here keeps the body while the request waits, so a pending rollout only costs the memory of its answer.
         """
-        slot = await self._begin(await read_body(request, RewardRequest, self.block))
+        slot = await self._begin(await read_body(request, self.block))
         try:
             reply = await self._wait(slot, request.receive)
         except BaseException:

@@ -78,8 +78,8 @@ class Service:
     def _refuse_strangers_and_crowds(self, request: Request) -> None:
         given = given_token(request.headers.get("authorization", "")) or ""
         if self.token is not None and not hmac.compare_digest(given.encode(), self.token.encode()):
-            refusal = RefusedError(401, "Send the token as a bearer token, or as http://user:TOKEN@host in the URL.")
-            refusal.headers["WWW-Authenticate"] = 'Bearer realm="restrain", Basic realm="restrain"'
+            refusal = RefusedError(401, "Send the token in the URL: http://user:TOKEN@host.")
+            refusal.headers["WWW-Authenticate"] = 'Basic realm="restrain"'
             raise refusal
         most = self.config.service.limits.pending
         if self.pending > most:
