@@ -35,7 +35,7 @@ def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
         (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
         (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl file"),
         (("data", "prepare", "own", "--out", "x.jsonl"), "No place on the hub is known"),
-        (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your own copy"),
+        (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give a copy of your own"),
         (("data", "prepare", "own", "--source", "absent.csv", "--out", "x.jsonl"), "no such file"),
         (("data", "prepare", "own", "--source", "x.jsonl", "--out", "x.jsonl"), "is the input file"),
         (
