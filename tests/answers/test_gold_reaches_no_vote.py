@@ -109,8 +109,8 @@ def test_the_library(kind):
 
 
 @pytest.mark.parametrize("name", ["ttrl", "restrain"])
-def test_in_process_and_v1_score(kind, name):
-    """`POST /v1/score` and the rollout actor score a request, whose row is whatever the client sent."""
+def test_in_process(kind, name):
+    """The rollout actor scores a request, whose row is whatever the trainer sent."""
     settings = {"name": name, **({"prompt_weight": 1.0} if name == "restrain" else {})}
     scorer = GroupScorer(build(parse_settings(settings)), None, kind)
     score_whole_group(scorer, GroupRequest(prompt=QUESTION, responses=responses(), gold="York", row=ROW))
