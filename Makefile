@@ -28,6 +28,8 @@ STACK ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
+# The tests start hundreds of Python processes. Bytecode that is kept saves each the compilation of the whole package.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo study test test-all check lint bench docs pages install install-cpu install-gpu install-flash clean
 

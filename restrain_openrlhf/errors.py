@@ -29,10 +29,6 @@ class GraderError(RestrainError):
     """What reads or compares answers (a process, a model, a judge) does not start, or gives no result."""
 
 
-class ScoreServiceError(RestrainError):
-    """The service that should score groups refuses, or does not answer."""
-
-
 class ReferencePassError(RestrainError):
     """The reference artifact is missing, damaged, or was made for something else."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.main import RESUMES, run_app
+from restrain_openrlhf.commands.main import run_app
 from restrain_openrlhf.commands.options import GOLD, Quiet, split_answers, to_folder
 from restrain_openrlhf.config.command_line import ANSWERS, find_config, parse_overrides
 from restrain_openrlhf.config.documents import own_path
@@ -38,9 +38,7 @@ def adapt(
     model: Annotated[str, typer.Option(help="The model to adapt: a hub id or a local folder.")],
     prompts: Annotated[
         str,
-        typer.Option(
-            help="Problems: a table (JSONL, JSON, CSV, TSV, Parquet, text), a hub data set, or a benchmark's name."
-        ),
+        typer.Option(help="Problems: a table (JSONL, JSON, CSV, TSV, Parquet, text), or a benchmark's name."),
     ],
     out: Annotated[Path, to_folder("Output folder: predictions.jsonl, the adapted model, report.html and logs.")],
     config: Annotated[
@@ -71,7 +69,6 @@ def adapt(
     column: Annotated[
         str | None, problems(help="Column of the problem, or several with commas.", show_default="by its name")
     ] = (None),
-    split: Annotated[str | None, problems(help="Split of a hub data set.", show_default="test")] = None,
     benchmark_dir: Annotated[
         Path | None, problems(help="Local copies of benchmarks, NAME.jsonl.", show_default="hub")
     ] = None,
@@ -101,7 +98,7 @@ def adapt(
     given, kind = split_answers(parse_overrides(overrides or []), answers)
     job = Adaptation(
         model=own_path(model),
-        problems=Source(prompts, column, split, benchmark_dir),
+        problems=Source(prompts, column, benchmark_dir),
         out=out.absolute(),
         config=config,
         method=method,
@@ -121,7 +118,7 @@ def adapt(
 
 
 def main() -> None:
-    run_app(app, {"adapt": RESUMES})
+    run_app(app)
 
 
 if __name__ == "__main__":

@@ -21,14 +21,13 @@ MOST_NAMED = 20
 
 @dataclass(frozen=True)
 class Source:
-    """A test set that a user named: a file, a benchmark (its copy in `folder`, else from the hub), or a hub data set.
+    """A test set that a user named: a file, or a benchmark (its copy in `folder`, else from the hub).
 
-    `column` holds the problem (None: the only one with a known name). `split` is that of a hub data set (None: test).
+    `column` holds the problem (None: the only one with a known name).
     """
 
     word: str
     column: str | None = None
-    split: str | None = None
     folder: Path | None = None
 
     @property
@@ -38,11 +37,6 @@ class Source:
     @property
     def is_file(self) -> bool:
         return Path(self.word).exists() or is_table(Path(self.word))
-
-    @property
-    def is_hub_set(self) -> bool:
-        is_id = self.word.count("/") == 1 and not self.word.startswith((".", "/"))
-        return is_id and not self.is_benchmark and not self.is_file
 
     @property
     def name(self) -> str:
@@ -63,9 +57,12 @@ def load_problems(
 
     If `graded`, the columns that belong to gold are included, which training must not get. Rows without ids are
     numbered from 1. A `reader` knows afterwards what was read as what. Raises DataError naming all duplicate ids, and
-    ConfigError for a column or a split that the source does not have.
+    ConfigError for a column of a benchmark.
     """
-    _refuse_without_effect(source)
+    if source.is_benchmark and source.column is not None:
+        raise ConfigError(
+            f"--column {source.column}: {source.word} is a benchmark, whose problems are known. Leave it out."
+        )
     if source.is_benchmark:
         return [
             PromptOnly(id=each.id, problem=without_kind(each), row=kind.own_columns(each.row, graded))
@@ -79,25 +76,13 @@ def load_problems(
     return problems
 
 
-def _refuse_without_effect(source: Source) -> None:
-    if source.is_benchmark and source.column is not None:
-        raise ConfigError(
-            f"--column {source.column}: {source.word} is a benchmark, whose problems are known. Leave it out."
-        )
-    if source.split is not None and not source.is_hub_set:
-        raise ConfigError(
-            f"--split {source.split}: {source.word} is no data set of the hub (OWNER/NAME). Leave it out."
-        )
-
-
 def _problems(source: Source, kind: AnswerKind, graded: bool, reader: PromptReader) -> list[PromptOnly]:
-    if not (source.is_file or source.is_hub_set):
+    if not source.is_file:
         raise DataError(
-            f"{source.word!r}: is neither a file ({', '.join(SUFFIXES)}), nor a hub data set (OWNER/NAME), nor a "
-            f"benchmark. Known benchmarks: {', '.join(BENCHMARKS)}."
+            f"{source.word!r}: is neither a file ({', '.join(SUFFIXES)}) nor a benchmark. Known benchmarks: "
+            f"{', '.join(BENCHMARKS)}. Save a data set of the hub as a file."
         )
-    split = (source.split or "test") if source.is_hub_set else "train"
-    rows = list(all_rows(PromptSource(source.word, split=split)))
+    rows = list(all_rows(PromptSource(source.word)))
     numbered = not any(row.get("id") is not None for _, row in rows)
     return [
         _problem(f"{source.word}, {place}", row, str(number) if numbered else row.get("id"), kind, graded, reader)

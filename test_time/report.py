@@ -21,7 +21,7 @@ MAX_ROWS = 50
 def write_report(job: Adaptation, outcome: Outcome, rows: Sequence[Prediction]) -> None:
     """Write report.html and its pictures."""
     plots = job.out / "plots"
-    training, votes, speed = save_run_figures([load_curves(job.training.path)], plots)
+    training, votes = save_run_figures([load_curves(job.training.path)], plots)
     (shares,) = save_figures({"shares": draw_shares(rows)}, plots)
     write_page(
         job.out / REPORT,
@@ -32,7 +32,6 @@ def write_report(job: Adaptation, outcome: Outcome, rows: Sequence[Prediction]) 
             Picture("Share of the answer's votes, before and after", shares),
             Picture("Votes during training", votes),
             Picture("Training", training),
-            Picture("Times and speed", speed),
         ],
     )
 

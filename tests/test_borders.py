@@ -137,7 +137,7 @@ def test_none_of_these_loads_a_framework():
     assert brought("pass", statement) & set(FRAMEWORKS) == set()
 
 
-# What the agent and the service's client import besides this package, Python's own modules and what these bring.
+# What the agent imports besides this package, Python's own modules and what these bring.
 LIGHT = "aiohttp, annotated_types, mpmath, numpy, pydantic, wrapt, yaml"
 
 
@@ -161,11 +161,6 @@ def test_other_trainers_are_imported_by_their_own_modules_alone():
 
 def test_the_package_alone_imports_nothing():
     assert brought("pass", "import restrain_openrlhf") == {PACKAGE.name}
-
-
-def test_the_client_of_the_service_imports_what_is_light():
-    pytest.importorskip("aiohttp", reason="needs the extra `hook`, or the training stack")
-    assert brought(f"import {LIGHT}", "import restrain_openrlhf.hook.rollout.group_scoring") == {PACKAGE.name}
 
 
 @pytest.mark.host

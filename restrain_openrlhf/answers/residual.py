@@ -44,7 +44,7 @@ LIBRARY = "latex2sympy2"
 HOME = Path(sys.prefix) / LIBRARY
 REMEDY = (
     f"Install it in a folder of its own, so that its version of antlr4 meets no other: `{sys.executable} -m pip "
-    f"install --target {HOME} {LIBRARY}==1.9.1`; or let a service that has it score the groups (`service:`)."
+    f"install --target {HOME} {LIBRARY}==1.9.1`."
 )
 
 

@@ -37,7 +37,7 @@ def list_sets() -> None:
         training.add_row(entry.name, f"{entry.count or ''}", str(entry.hub or "–"), entry.about)
     tests = Table("name", "problems", hub.copy(), licence, "note", title="benchmarks")
     for known in BENCHMARKS.values():
-        tests.add_row(known.name, " or ".join(map(str, known.sizes)), str(known.hub), known.hub.licence, known.note)
+        tests.add_row(known.name, " or ".join(map(str, known.sizes)), str(known.hub or "–"), known.licence, known.note)
     console = wide_console()
     console.print(training)
     console.print(tests)

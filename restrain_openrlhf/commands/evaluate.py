@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from os.path import commonpath
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,7 +15,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import Evaluation, Request
 from restrain_openrlhf.evaluation.labels import Measures, gold_for, label_quality
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder, load_results
-from restrain_openrlhf.evaluation.table import as_csv, as_markdown, build_table
+from restrain_openrlhf.evaluation.table import as_markdown, build_table
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import kept_prompts, read_kept
 from restrain_openrlhf.reference.sampling_pass import WHOLE
@@ -66,17 +66,13 @@ def _line(result: Result) -> str:
 
 def table(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
-    style: Annotated[Literal["markdown", "csv"], typer.Option("--format", help="Format of the table.")] = "markdown",
     base: Annotated[
         str | None,
         typer.Option(help="Hub id of the base model.", show_default="the run folder's"),
     ] = None,
 ) -> None:
     """Print pass@1 of each run on each benchmark, with its interval, beside the paper's results of the same models."""
-    found = build_table(_results(runs), base)
-    for note in found.notes if style == "csv" else ():
-        typer.echo(f"note: {note}", err=True)
-    typer.echo(as_csv(found) if style == "csv" else as_markdown(found), nl=False)
+    typer.echo(as_markdown(build_table(_results(runs), base)), nl=False)
 
 
 def _results(words: list[str]) -> dict[str, list[Result]]:
@@ -120,11 +116,8 @@ def analyze(
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
         return
-    table = Table("steps", "groups", "majority right", "95 %", "some right", "rollouts right", "signal agrees", "of")
-    table.add_row("all", *_cells(found.total), end_section=True)
-    for part in found.by_window:
-        steps = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
-        table.add_row(steps, *_cells(part.measures))
+    table = Table("groups", "majority right", "95 %", "some right", "rollouts right", "signal agrees", "of")
+    table.add_row(*_cells(found.total))
     without = f"{found.prompts_without_gold} of {found.prompts} prompts and {found.groups_without_gold} groups"
     wide_console().print(table, f"Without gold: {without}.", highlight=False)
 

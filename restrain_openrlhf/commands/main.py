@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from tempfile import gettempdir
-from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -65,14 +64,6 @@ EVALUATION = "Train without labels: evaluate and publish"
 DEPLOYMENT = "In an existing deployment"
 CLUSTER = "On a cluster"
 INTERRUPTED = 130
-STARTS_AGAIN = "the same command starts again from its beginning"
-# For commands that keep their progress on disk.
-RESUMES = "run the same command to resume"
-# What to do after Ctrl-C, by command; for all others STARTS_AGAIN.
-AFTER_CTRL_C = {
-    **dict.fromkeys(("demo", "train", "study", "reference", "eval", "data benchmarks"), RESUMES),
-    "gpu-check": "a check is not resumed; start again in another folder (--out)",
-}
 
 
 def _print_version(asked: bool) -> None:
@@ -118,14 +109,11 @@ for _panel, _commands in COMMANDS.items():
 
 
 def main() -> None:
-    run_app(app, AFTER_CTRL_C)
+    run_app(app)
 
 
-def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Run a command line. An error of ours becomes one line and exit status 2.
-
-    After Ctrl-C the user reads what to do next: the text in `after_ctrl_c` for this command's name, else STARTS_AGAIN.
-    """
+def run_app(commands: typer.Typer) -> None:
+    """Run a command line. An error of ours becomes one line and exit status 2."""
     # torch prints this warning whenever it is imported; requirements/ has the package that torch looks for.
     warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
     # Typer cuts off what does not fit (typer/rich_utils.py). This can go when it has a setting.
@@ -148,9 +136,8 @@ def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProx
     except SystemExit as end:
         # Typer exits with this status on Ctrl-C and prints nothing.
         if end.code == INTERRUPTED:
-            names = (" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3]))
-            what = next((after_ctrl_c[name] for name in names if name in after_ctrl_c), STARTS_AGAIN)
-            Console(stderr=True, soft_wrap=True).print(f"interrupted: {what}.")
+            again = "the same command resumes, or starts again where its help does not say so"
+            Console(stderr=True, soft_wrap=True).print(f"interrupted: {again}.")
         raise
 
 

@@ -22,8 +22,6 @@ from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.artifact import refuse_other_kind
 from restrain_openrlhf.scoring import score_group
 
-STANDARD_INPUT = Path("/dev/stdin")
-
 
 class ScoreRow(BaseModel, frozen=True):
     """The score of a row. Lists per rollout have n entries, lists per label have m.
@@ -50,8 +48,7 @@ def score(
         typer.Argument(
             metavar="ROLLOUTS",
             help=(
-                "Rows {id, problem, responses, answer?, truncated?} (JSONL, JSON, Parquet, or - for JSONL from "
-                "standard input), or CSV with one row per response: problem, response, answer?, truncated?. A "
+                "Rows {id, problem, responses, answer?, truncated?} (JSONL, JSON, Parquet; /dev/stdin for JSONL). A "
                 "truncated response has no answer."
             ),
         ),
@@ -66,7 +63,6 @@ def score(
 
     Advantages include the prompt weight u_x. Without --reference and --set prompt_weight=... it is 1 here.
     """
-    rollouts = STANDARD_INPUT if str(rollouts) == "-" else rollouts
     given, named = split_answers(parse_overrides(overrides or [], example="eps=1e-6"), answers)
     kind, chosen = named or MATHEMATICS, choose_method(method, given, reference is not None)
     artifact = load_reference(reference) if reference else None
@@ -149,10 +145,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Run the scoring service: POST /v1/score for the agent, POST /get_reward for --reward.remote_url.
-
-    /get_reward gathers single rollouts in one process. `service.group_size` in the configuration turns it on.
-    """
+    """Run the scoring service, for OpenRLHF's --reward.remote_url: it gathers single rollouts into groups."""
     try:
         from restrain_openrlhf.scoring.service import server, service_config  # noqa: PLC0415 - the web stack is heavy
     except ModuleNotFoundError as error:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -171,8 +170,6 @@ class HookConfig(BaseModel):
     """Give every rollout a seed, so that a resumed run on the same machine draws the same rollouts."""
     evaluate_first: StrictBool = False
     """Evaluate the base model before the first step, if eval.dataset is set."""
-    service: Annotated[str | None, Key.AGENT, Key.CHANGEABLE] = None
-    """Address of a service that scores the groups; null: the rollout actors score them."""
     logprob_gap_limit: Annotated[Annotated[float, Field(gt=0)] | None, Key.CHANGEABLE] = LOGPROB_GAP_LIMIT
     """Stop the run if vLLM's log-probabilities differ from the policy's by more than this share; null: never."""
     weight_digests: Annotated[StrictBool, Key.CHANGEABLE] = False
@@ -207,19 +204,6 @@ class HookConfig(BaseModel):
         changed = self.model_dump(mode="json", include=set(HookConfig.model_fields), exclude_defaults=True)
         answers = {"answers": self.answers.model_dump(mode="json")} if self.answers != MATHEMATICS else {}
         return {**changed, **answers, "method": self.method.model_dump(mode="json")}
-
-    @field_validator("service")
-    @classmethod
-    def _address(cls, url: str | None) -> str | None:
-        if url is None:
-            return None
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.username:
-            raise ValueError(
-                "must be an address such as http://reward:8000, without a path and without a token (the token is read "
-                "from RESTRAIN_TOKEN, or from the file that RESTRAIN_TOKEN_FILE names)"
-            )
-        return url.rstrip("/")
 
 
 class RunConfig(HookConfig):

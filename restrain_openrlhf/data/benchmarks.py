@@ -24,15 +24,20 @@ GPQA_GATE = (
 class Benchmark:
     """A named benchmark.
 
-    `schemas` says how its rows may look, the hub's first; `sizes` has its known numbers of problems.
+    `schemas` says how its rows may look, the hub's first; `sizes` has its known numbers of problems. `hub` is None if
+    it is published nowhere.
     """
 
     name: str
     title: str
-    hub: HubSet
+    hub: HubSet | None
     sizes: tuple[int, ...] = ()
     schemas: tuple[RowSchema, ...] = (row_schemas.WORDED,)
     note: str = ""
+
+    @property
+    def licence(self) -> str:
+        return self.hub.licence if self.hub else "–"
 
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -78,21 +83,16 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         Benchmark(
             "s1k",
             "s1k (verifiable)",
-            HubSet("simplescaling/s1K", licence="apache-2.0"),
+            None,
             (893,),
-            (row_schemas.S1K, row_schemas.ANSWERED),
-            "which 893 rows the paper has is not published; no theorems, and a gold that can be checked",
+            (row_schemas.ANSWERED,),
+            "which 893 rows the paper has is not published: give them, if you have them, as s1k=FILE",
         ),
     )
 }
 # In the order of the paper's tables, without amc83, which is that of the TTRL line, and s1k, whose rows in the paper
 # are unknown.
 PAPER_BENCHMARKS = tuple(name for name in BENCHMARKS if name not in ("amc83", "s1k"))
-# Names for several benchmarks in `restrain eval --benchmarks`: those of the paper's Tables 1 and 3.
-SUITES: Mapping[str, tuple[str, ...]] = {
-    "table1": ("math500", "aime25", "olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond"),
-    "table3": ("aime24", "amc83", "math500"),
-}
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,11 @@ class LoadedBenchmark:
 
 
 def benchmark_words(text: str) -> tuple[str, ...]:
-    """The words of a list of benchmarks, each of which `load_benchmark` reads; a suite stands for its members.
+    """The words of a list of benchmarks, each of which `load_benchmark` reads.
 
     Raises ConfigError if there is none, one is named twice, or one's name cannot be that of a folder.
     """
-    given = [word.strip() for word in text.split(",") if word.strip()]
-    words = dict.fromkeys(name for word in given for name in SUITES.get(word, (word,)))
+    words = dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
     names = [_named(word)[0] for word in words]
     if not words or len(set(names)) != len(names):
         raise ConfigError(f"--benchmarks {text!r}: give one or more names, each once, such as aime24,math500.")

@@ -3,19 +3,15 @@
 Tables that users bring, in these and other formats, are read by data/tables.py.
 """
 
-import codecs
-import gzip
 import json
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -46,8 +42,6 @@ TAIL_BYTES = 1 << 16
 BATCH_ROWS = 1024
 # The escape of one half of a character beyond the first 65,536. Whole ones match too, so a match is looked at again.
 HALF_A_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
-# The first bytes of a file that gzip has packed, and the marks of UTF-16, with which that of UTF-32 begins.
-GZIP, UTF_16 = b"\x1f\x8b", (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAVE_AS_UTF8 = 'Save it as UTF-8, which Excel calls "CSV UTF-8".'
 
 
@@ -101,26 +95,16 @@ class Line:
 
 @contextmanager
 def utf8_file(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a text file, unpacked where gzip has packed them, and as UTF-8 where they are UTF-16.
-
-    Raises DataError if there is no such file, or a damaged one.
-    """
+    """The bytes of a text file. Raises DataError if there is no such file, and for another encoding with NULs."""
     try:
-        with path.open("rb") as raw:
-            file = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == GZIP else raw
-            head = file.peek(4)[:4]
-            if head.startswith(UTF_16) and head[2:] != b"\0\0":
-                yield BytesIO(file.read().decode("utf-16").encode())
-            elif b"\0" in head:
-                raise DataError(f"{path}: is no text, UTF-16 without its byte order mark, or UTF-32. Save it as UTF-8.")
-            else:
-                yield cast(BinaryIO, file)
+        with path.open("rb") as file:
+            if b"\0" in file.peek(4)[:4]:
+                raise DataError(f"{path}: is not UTF-8 text. {SAVE_AS_UTF8}")
+            yield file
     except FileNotFoundError:
         raise DataError(no_such_file(path)) from None
     except IsADirectoryError:
         raise DataError(f"{path}: is a folder, but a file is needed.") from None
-    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise DataError(f"{path}: is damaged, or not the text that its first bytes announce ({error}).") from None
 
 
 def each_line(path: Path) -> Iterator[Line]:

@@ -45,12 +45,6 @@ KINDS = {"true": " (True or False)", "false": " (True or False)", "yes": " (Yes 
 PROBLEM_COLUMNS = ("problem", "question", "Question", "input")
 ID_COLUMNS = ("id", "idx", "unique_id", "problem_idx")
 CHOICE_COLUMNS = ("choices", "options")
-SHORT_ANSWER = 80
-_ANSWER_LINE = re.compile(r"^Answer:[ \t]*(\S.*)\Z", re.MULTILINE)
-_PROOF = re.compile(r"\b(?:prove|show|demonstrate)\b", re.IGNORECASE)
-_VALUE = re.compile(
-    r"\b(?:find|determine|compute|calculate|evaluate|what|which|how (?:many|much|long|far))\b", re.IGNORECASE
-)
 # An integer that was written as a decimal number.
 WHOLE = re.compile(r"^(-?\d+)\.0+$")
 
@@ -212,30 +206,6 @@ def gpqa(row: Row, place: int) -> Problem:
     return problem_of(row.get("Record ID") or place, with_choices(question, [row[name] for name in names]), letter)
 
 
-def verifiable(row: Row, place: int) -> Problem | None:
-    """The rows of s1K that are not theorems to prove, and whose gold a grader can check.
-
-    CoT-Self-Instruct (arXiv 2507.23751), from which the paper has its 893 rows (D.1), leaves theorems out.
-    """
-    answer = _s1k_gold(row["solution"])
-    return None if answer is None or _is_theorem(row) else problem_of(_id(row, place), _text(row), answer)
-
-
-def _is_theorem(row: Row) -> bool:
-    """Whether the source says so, as OlympiadBench does, or the question asks for a proof and for no value."""
-    question = _text(row)
-    by_source = "theorem proof" in str(row.get("source_type") or "").lower()
-    return by_source or bool(_PROOF.search(question) and not _VALUE.search(question))
-
-
-def _s1k_gold(solution: object) -> str | None:
-    """A last line such as `Answer: C` (GPQA's rows), else the last box, else the whole text if it is one short line."""
-    text = solution.strip() if isinstance(solution, str) else ""
-    if line := _ANSWER_LINE.search(text):
-        return line[1].strip()
-    return last_boxes(text) or (text if text and len(text) <= SHORT_ANSWER and "\n" not in text else None)
-
-
 def choice_columns(row: Row) -> list[str]:
     """The columns with a row's choices; empty if there are no such columns."""
     single = list(LETTERS) if all(row.get(letter) is not None for letter in LETTERS) else []
@@ -291,6 +261,5 @@ GPQA = RowSchema(
     (("Question",), ("Correct Answer",), *((f"Incorrect Answer {number}",) for number in (1, 2, 3))),
     gpqa,
 )
-S1K = RowSchema((("question",), ("solution",), ("source_type",)), verifiable)
 # The column is called `subject` on the hub, and `type` in Qwen2.5-Math's files.
 MMLU = RowSchema((("question",), ("choices",), ("answer",), ("subject", "type")), mmlu)

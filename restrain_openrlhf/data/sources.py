@@ -12,6 +12,8 @@ from restrain_openrlhf.errors import DataError, reason_of
 
 Row = Mapping[str, Any]
 HUB = "hub"
+# How commands take a copy.
+COPY_OPTIONS = "--source PATH of `data prepare`, NAME=PATH of `eval`"
 
 
 @dataclass(frozen=True)
@@ -106,18 +108,16 @@ def placed_rows_of(hub: HubSet | None, source: str) -> Iterator[tuple[str, Row]]
     path = Path(source)
     if source == HUB:
         if hub is None:
-            raise DataError("No place on the hub is known for this set. Give your own copy: --source PATH.")
+            raise DataError(f"No place on the hub is known for this set. Give a copy of your own ({COPY_OPTIONS}).")
         rows = load_dataset(hub.id, hub.config, hub.split, hub)
     elif path.is_dir():
         rows = load_dataset(source, hub.config if hub else None, hub.split if hub else "train", None)
-    elif path.suffix.lower() == ".arrow":
-        rows = load_dataset("arrow", None, "train", None, data_files=source)
     else:
         return placed_rows(path)
     return ((f"row {number}", row) for number, row in enumerate(rows, start=1))
 
 
-def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> Iterator[Row]:
+def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None) -> Iterator[Row]:
     """The rows, one at a time, by Hugging Face's library; `hub` is the set on the hub, None for local files.
 
     Raises DataError if they cannot be read or downloaded.
@@ -134,18 +134,16 @@ def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, 
     fresh = TemporaryDirectory() if hub is None else nullcontext(None)
     with fresh as cache:
         try:
-            rows = datasets.load_dataset(name, config, split=split, cache_dir=cache, **options)
+            rows = datasets.load_dataset(name, config, split=split, cache_dir=cache)
         except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, httpx.HTTPError) as error:
-            raise DataError(_why(name, hub, error, options)) from error
+            raise DataError(_why(name, hub, error)) from error
         yield from rows
 
 
-def _why(name: str, hub: HubSet | None, error: Exception, options: Mapping[str, Any]) -> str:
+def _why(name: str, hub: HubSet | None, error: Exception) -> str:
     reason = reason_of(error)
     if hub is None:
-        return (
-            f"{options.get('data_files', name)}: cannot be loaded ({reason}). Check the file, or the folder's layout."
-        )
+        return f"{name}: cannot be loaded ({reason}). Check the file, or the folder's layout."
     gate = f" This set is gated: {hub.gate}" if hub.gate else ""
     return (
         f"{hub}: could not be downloaded from the hub ({reason}).{gate} Without access to the hub, give a local copy "

@@ -1,11 +1,9 @@
-"""Reads the rows of tables as people have them: JSON, JSON Lines, CSV, TSV, Parquet or lines of text, also in gzip."""
+"""Reads the rows of tables as people have them: JSON, JSON Lines, CSV, TSV, Parquet or lines of text."""
 
 import csv
-import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -24,19 +22,12 @@ from restrain_openrlhf.errors import DataError, no_such_file
 
 Cells = Mapping[str, Any]
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-# Keys under which a JSON object has the rows of a table.
-ROWS = ("data", "rows", "examples", "problems", "questions", "prompts")
 # The column of a file of plain lines. No other file has a column of this name.
 LINE = "each line"
 
 
-def suffix_of(path: Path) -> str:
-    """The suffix that says how a file is written, in small letters: `.csv` for `rows.CSV.gz`."""
-    return Path(path.stem if path.suffix.lower() == ".gz" else path).suffix.lower()
-
-
 def is_table(path: Path) -> bool:
-    return suffix_of(path) in SUFFIXES
+    return path.suffix.lower() in SUFFIXES
 
 
 def placed_rows(path: Path) -> Iterator[tuple[str, Cells]]:
@@ -47,12 +38,11 @@ def placed_rows(path: Path) -> Iterator[tuple[str, Cells]]:
     """
     if not path.exists():
         raise DataError(no_such_file(path))
-    if suffix_of(path) not in READERS:
+    if path.suffix.lower() not in READERS:
         raise DataError(
-            f"{path}: is not a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file, or one of these in gzip (.jsonl.gz). "
-            "Convert it to one of these."
+            f"{path}: is not a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file. Convert it to one of these."
         )
-    return ((place, as_object(path, place, row)) for place, row in READERS[suffix_of(path)](path))
+    return ((place, as_object(path, place, row)) for place, row in READERS[path.suffix.lower()](path))
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, object]]:
@@ -61,24 +51,14 @@ def _json_lines(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, object]]:
-    """The rows of a file that is one JSON value, or has an object per line."""
-    first, *more = [line.text for line in islice(each_line(path), 2)] or [""]
-    with suppress(ValueError, RecursionError):
-        if more and isinstance(json.loads(first), dict):
-            return _json_lines(path)
-    value = json_value(str(path), "\n".join(line.text for line in each_line(path))) if first else []
-    if isinstance(value, dict):
-        value = next((value[key] for key in ROWS if _are_rows(value.get(key))), [value])
-    are_texts = all(isinstance(each, str) for each in value)
-    return _numbered({LINE: each} if are_texts else each for each in value)
+    """The rows of a file that is an array, or has an object per line."""
+    first, *_ = [line.text for line in islice(each_line(path), 1)] or [""]
+    if not first.lstrip().startswith("["):
+        return _json_lines(path)
+    return _numbered(json_value(str(path), "\n".join(line.text for line in each_line(path))))
 
 
-def _are_rows(value: object) -> bool:
-    """Whether a value is a list of rows, and not a chat in the only row of a file."""
-    return isinstance(value, list) and not any(isinstance(each, dict) and "role" in each for each in value)
-
-
-def _numbered(rows: Iterator[object]) -> Iterator[tuple[str, object]]:
+def _numbered(rows: Iterable[object]) -> Iterator[tuple[str, object]]:
     return ((f"row {number}", row) for number, row in enumerate(rows, start=1))
 
 
@@ -123,7 +103,7 @@ def _separator(path: Path) -> str:
 
     Raises DataError if several separators cut the header.
     """
-    known = ["\t"] if suffix_of(path) == ".tsv" else list(SEPARATORS)
+    known = ["\t"] if path.suffix.lower() == ".tsv" else list(SEPARATORS)
     found = [each for each in known if len(next(_records(path, each), [])) > 1]
     if len(found) > 1:
         names = " and at ".join(SEPARATORS[each] for each in found)

@@ -1,4 +1,4 @@
-"""Draws figures of runs, such as training curves, votes and speed, and writes pages of tables and figures."""
+"""Draws figures of runs, such as training curves and votes, and writes pages of tables and figures."""
 
 import base64
 from collections import Counter
@@ -16,10 +16,8 @@ from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.records.metrics import (
     ENTROPY,
-    GENERATED_PER_SECOND,
     KL,
     LOSS,
-    TRAINED_PER_SECOND,
     StepRow,
     each_step,
 )
@@ -95,15 +93,7 @@ VOTES = (
     Panel("voters without an answer", vote("missing_share_of_voters")),
     Panel("most common majority across prompts", vote("top_answer_share")),
 )
-SPEED = (
-    Panel("generation and scoring, seconds", number("timing/generation")),
-    Panel("log-probabilities, seconds", number("timing/make_experience")),
-    Panel("training, seconds", number("timing/ppo_train")),
-    Panel("weight sync, seconds", number("timing/broadcast")),
-    Panel("generated tokens per second", number(GENERATED_PER_SECOND)),
-    Panel("trained tokens per second", number(TRAINED_PER_SECOND)),
-)
-ALL = (*TRAINING, *VOTES, *SPEED)
+ALL = (*TRAINING, *VOTES)
 # About so many characters of the runs' names fit beside each other in a legend.
 LEGEND_CHARACTERS = 90
 
@@ -134,12 +124,9 @@ class RunCurves:
 
 
 def distinct_names(runs: Sequence[Path]) -> list[str]:
-    """The ends of the runs' paths, as long as it takes to tell them apart; of equal paths, the paths as given."""
-    for length in range(1, max(len(run.resolve().parts) for run in runs) + 1):
-        names = ["/".join(run.resolve().parts[-length:]) for run in runs]
-        if len(set(names)) == len(names):
-            return names
-    return [str(run) for run in runs]
+    """The names of the runs' folders, or the paths as given where two have one name."""
+    names = [run.resolve().name for run in runs]
+    return names if len(set(names)) == len(names) else list(map(str, runs))
 
 
 def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
@@ -175,8 +162,8 @@ def _add_legend(figure: Figure, runs: Sequence[RunCurves]) -> None:
 
 
 def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
-    """Write training.png, votes.png and speed.png into `out`, with a line for each run. Returns the paths."""
-    panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
+    """Write training.png and votes.png into `out`, with a line for each run. Returns the paths."""
+    panels = {"training": TRAINING, "votes": VOTES}
     return save_figures({name: draw_panels(runs, of) for name, of in panels.items()}, out)
 
 

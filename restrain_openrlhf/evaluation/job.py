@@ -67,10 +67,7 @@ class Request(BaseModel):
     model: str
     """Model: a hub id or a local folder."""
     benchmarks: Annotated[tuple[str, ...], of_word(benchmark_words), PlainSerializer(",".join)] = Field(
-        description=(
-            "Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl. table1 and table3 stand for "
-            "those of the paper's tables."
-        )
+        description="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl."
     )
     out: Annotated[Path, AfterValidator(output_folder)]
     """Output folder for responses, grades and results."""

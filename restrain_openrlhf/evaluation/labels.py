@@ -27,8 +27,6 @@ MAX_PROMPTS_TRIED = 32
 LONGEST_TEMPLATE = 4000
 # Advantages that cancel out, such as those of two equal classes, leave rounding errors below this.
 NO_SIGNAL = 1e-9
-# The number of windows into which steps are divided.
-WINDOWS = 20
 
 
 @dataclass(frozen=True)
@@ -188,26 +186,16 @@ def _signals(group: KeptGroup, right: Sequence[bool]) -> list[bool]:
     return [(by > 0) == is_right for by, is_right, counts in zip(net, right, pushed, strict=True) if counts]
 
 
-class WindowMeasures(BaseModel, frozen=True):
-    """The measures of the groups of kept steps from `first` to `last`."""
-
-    first: int
-    last: int
-    measures: Measures
-
-
 class LabelQuality(BaseModel, frozen=True):
     """A run's pseudo-labels against gold, graded as in evaluations.
 
-    A prompt is counted once, and its groups are visits to it. Steps are joined to windows, because a step of a few
-    groups is mostly noise.
+    A prompt is counted once, and its groups are visits to it.
     """
 
     prompts: int
     prompts_without_gold: int
     groups_without_gold: int
     total: Measures
-    by_window: tuple[WindowMeasures, ...]
 
 
 def label_quality(groups: Iterable[KeptGroup], gold: PromptGold) -> LabelQuality:
@@ -215,30 +203,16 @@ def label_quality(groups: Iterable[KeptGroup], gold: PromptGold) -> LabelQuality
 
     Groups without gold are counted and left out. At least one must have gold, which `gold_for` ensures.
     """
-    steps, counts = list[int](), list[list[float]]()
-    prompts, without = set(), Counter[str]()
+    counts, prompts, without = list[list[float]](), set(), Counter[str]()
     for group in groups:
         prompts.add(group.prompt_id)
         if gold.of(group.prompt) is None:
             without[group.prompt_id] += 1
         else:
-            steps.append(group.step)
             counts.append(counted(group, gold))
-    table = np.array(counts, dtype=float)
     return LabelQuality(
         prompts=len(prompts),
         prompts_without_gold=len(without),
         groups_without_gold=without.total(),
-        total=Measures.of(table),
-        by_window=tuple(_windows(steps, table)),
+        total=Measures.of(np.array(counts, dtype=float)),
     )
-
-
-def _windows(steps: Sequence[int], counts: Floats) -> Iterator[WindowMeasures]:
-    """Windows with equally many steps each; the last may have fewer. `steps` has the step of each group."""
-    different = np.unique(steps)
-    size = -(-len(different) // WINDOWS)
-    for start in range(0, len(different), size):
-        window = different[start : start + size]
-        measures = Measures.of(counts[np.isin(steps, window)])
-        yield WindowMeasures(first=int(window[0]), last=int(window[-1]), measures=measures)

@@ -1,7 +1,6 @@
 """Tables of runs by benchmarks beside the paper's rows of the same models, as text, and how the two differ."""
 
 import csv
-import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -239,16 +238,3 @@ def _words(estimate: Estimate | None) -> str:
     if estimate.low is None:
         return f"{estimate.value:.1f}"
     return f"{estimate.value:.1f} [{estimate.low:.1f}, {estimate.high:.1f}]"
-
-
-def as_csv(table: Table) -> str:
-    """The table with one row for each number, without its notes."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("run", "origin", "benchmark", "pass_at_1", "low", "high"))
-    for line in table.lines:
-        for column, cell in zip(table.columns, line.cells, strict=True):
-            if cell is not None:
-                numbers = (cell.value, cell.low, cell.high)
-                writer.writerow((line.run, line.origin, column, *("" if n is None else f"{n:.2f}" for n in numbers)))
-    return text.getvalue()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -24,14 +25,14 @@ from restrain_openrlhf.hook.rollout.group_columns import (
     labels,
     vote_columns,
 )
-from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
 from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering, PlannedEngine, RecordingEngine, all_or_none
 from restrain_openrlhf.hook.rollout.samples import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
 from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent, agent_columns
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan
-from restrain_openrlhf.reference.artifact import NeededReference
+from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
 # Of the model that the rollout actor has loaded (actor.model_name_or_path).
@@ -98,7 +99,8 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         if not is_active():
             refuse_lost_rewards(trainers_command())
         self._method = build(config.method)
-        self._scoring = scoring_of(config)
+        self._scorer = GroupScorer.by(config.method, config.reference, config.answers, config.answer_rows)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="score")
         self._groups: GroupGathering[HostRollout] = GroupGathering()
         # Temperature and rollouts per prompt of training, which are those of the first group.
         self._sampling: tuple[float, int] | None = None
@@ -147,7 +149,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         needed = await self._needed(call, n)
         drawn = await (self._draw(call, row, n) if self._agent is None else self._draw_by(self._agent, call, row, n))
         request = group_request(call, row, drawn)
-        score = await self._scoring.score(request, needed)
+        score = await self._score(request, needed)
         rewards = score.rewards if is_active() else score.pair.net
         extras = extra_logs(request, score, row, drawn)
         carried = labels(ScoredGroup(request, score, drawn.tokens), n, carry=is_active())
@@ -157,6 +159,11 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
                 drawn.trained, rewards.tolist(), score.rewards.tolist(), carried, extras, strict=True
             )
         ]
+
+    async def _score(self, group: GroupRequest, needed: NeededReference | None) -> GroupScore:
+        if needed is not None and self._scorer.reference is not None:
+            refuse_mismatch(self._scorer.reference, needed)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, score_whole_group, self._scorer, group)
 
     def _refuse_evaluation(self, temperature: float, n: int) -> None:
         """Raises ConfigError for a group that is drawn otherwise than the first one.

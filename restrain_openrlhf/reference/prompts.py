@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,9 +19,6 @@ from restrain_openrlhf.errors import ConfigError, DataError
 CHAT = "chat template"
 # The tag that the host replaces by a picture in a chat.
 PICTURE = "<image>"
-
-# The length of the beginning of a problem by which it is looked up, in characters.
-BEGINNING = 24
 
 
 @dataclass(frozen=True)
@@ -269,28 +265,10 @@ class PromptRows:
         """
         if not self.rows:
             return None
-        found = max(self._problems_in(prompt), key=len, default=None)
+        found = max((problem for problem in self.rows if problem in prompt), key=len, default=None)
         if found is None:
             raise DataError(
                 f"{self.file}: the prompt {prompt[:80]!r} contains none of its {len(self.rows)} problems. Name the "
                 "file of these prompts under answer_rows."
             )
         return self.rows[found]
-
-    def _problems_in(self, prompt: str) -> list[str]:
-        return [
-            problem
-            for length, beginnings in self._by_beginning.items()
-            for start in range(len(prompt) - length + 1)
-            for problem in beginnings.get(prompt[start : start + length], ())
-            if prompt.startswith(problem, start)
-        ]
-
-    @cached_property
-    def _by_beginning(self) -> dict[int, dict[str, list[str]]]:
-        """Problems by the length of their lookup text (at most BEGINNING), and then by that text."""
-        found: dict[int, dict[str, list[str]]] = {}
-        for problem in self.rows:
-            beginning = problem[:BEGINNING]
-            found.setdefault(len(beginning), {}).setdefault(beginning, []).append(problem)
-        return found

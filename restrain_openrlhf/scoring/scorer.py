@@ -2,12 +2,14 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.answers.kind import number_classes
 from restrain_openrlhf.errors import DataError, ReferencePassError
-from restrain_openrlhf.method import GroupScore, Method, PromptFacts, ReferenceVote
-from restrain_openrlhf.reference import Reference, ReferenceRow
+from restrain_openrlhf.method import GroupScore, Method, MethodSettings, PromptFacts, ReferenceVote, build
+from restrain_openrlhf.reference import Reference, ReferenceRow, load_reference
 from restrain_openrlhf.reference.artifact import refuse_other_kind
 from restrain_openrlhf.reference.prompts import PromptRows
 from restrain_openrlhf.scoring.wire import GroupRequest
@@ -39,6 +41,14 @@ class GroupScorer:
             )
         if self.reference is not None:
             refuse_other_kind(self.reference, self.kind)
+
+    @classmethod
+    def by(cls, settings: MethodSettings, reference: Path | None, kind: AnswerKind, answer_rows: Path | None) -> Self:
+        """The scorer of a configuration, with its files read. Raises a RestrainError for one that cannot be used."""
+        opened, method = load_reference(reference) if reference else None, build(settings)
+        rows = PromptRows.of(answer_rows, kind, method.reads_gold)
+        kind.check(rows.rows.values())
+        return cls(method, opened, kind, rows)
 
     def score(
         self,
@@ -82,7 +92,7 @@ class GroupScorer:
 
 
 def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupScore:
-    """The score of a group of texts, as `GroupScorer.score` gives it, for POST /v1/score and for the agent."""
+    """The score of a group of texts, as `GroupScorer.score` gives it."""
     row = scorer.row_of(group.prompt) if group.row is None else group.row
     answers = [scorer.kind.voted_answer(each.text, not each.finished, row) for each in group.responses]
     return scorer.score(group.prompt, answers, group.gold, group.entropies, row)

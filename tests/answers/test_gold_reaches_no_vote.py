@@ -109,8 +109,8 @@ def test_the_library(kind):
 
 
 @pytest.mark.parametrize("name", ["ttrl", "restrain"])
-def test_in_process_and_v1_score(kind, name):
-    """`POST /v1/score` and the rollout actor score a request, whose row is whatever the client sent."""
+def test_in_process(kind, name):
+    """The rollout actor scores a request, whose row is whatever the trainer sent."""
     settings = {"name": name, **({"prompt_weight": 1.0} if name == "restrain" else {})}
     scorer = GroupScorer(build(parse_settings(settings)), None, kind)
     score_whole_group(scorer, GroupRequest(prompt=QUESTION, responses=responses(), gold="York", row=ROW))
@@ -136,12 +136,10 @@ def test_the_service(write_jsonl):
     app = application(Service(ServiceConfig.model_validate(config), None))
     one = {"prompts": [QUESTION], "labels": [""]}
     bodies = [{**one, "query": [f"{QUESTION} {text}<end>"]} for text in SAID]
-    group = {"prompt": QUESTION, "gold": "York", "responses": [{"text": text, "finished": True} for text in SAID]}
 
     async def ask():
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
-            whole = client.post("/v1/score", json={"groups": [group, {**group, "row": ROW}]})
-            return await asyncio.gather(whole, *(client.post("/get_reward", json=body) for body in bodies))
+            return await asyncio.gather(*(client.post("/get_reward", json=body) for body in bodies))
 
     assert {reply.status_code for reply in asyncio.run(ask())} == {200}
     assert blind()

@@ -35,7 +35,7 @@ def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
         (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
         (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl file"),
         (("data", "prepare", "own", "--out", "x.jsonl"), "No place on the hub is known"),
-        (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your own copy"),
+        (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give a copy of your own"),
         (("data", "prepare", "own", "--source", "absent.csv", "--out", "x.jsonl"), "no such file"),
         (("data", "prepare", "own", "--source", "x.jsonl", "--out", "x.jsonl"), "is the input file"),
         (
@@ -66,8 +66,8 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
     [
         (("--benchmarks", "aime42"), "no known benchmark. Did you mean 'aime25'? Known: math500"),
         (("--benchmarks", " , "), "give one or more names"),
-        (("--benchmarks", "table3,amc83=x.jsonl"), "each once"),
-        (("--benchmarks", "table3", "--benchmark-dir", "."), "has no aime24.jsonl"),
+        (("--benchmarks", "aime24,aime24=x.jsonl"), "each once"),
+        (("--benchmarks", "aime24,amc83", "--benchmark-dir", "."), "has no aime24.jsonl"),
         (("--benchmarks", "../x=absent.jsonl"), "'../x' cannot name a folder"),
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
         (("--benchmarks", "OWN", "--protocol", "beam"), "'beam' is not one of"),

@@ -27,7 +27,8 @@ GATHERS = "service: {group_size: 4, end_of_text: x"
 @pytest.mark.parametrize(
     ("service", "message"),
     [
-        ("service: {group_size: 4}", "service: give both group_size and end_of_text"),
+        ("service: {group_size: 4}", "service.end_of_text is missing"),
+        ("", "service.group_size is missing"),
         ("service: 3", "service is 3: input should be a valid dictionary"),
         (GATHERS + ", timing: {hold: 180}}", "service.timing.hold is 180: input should be less than 180"),
         (
@@ -53,15 +54,6 @@ def test_a_wrong_configuration_is_refused(tmp_path, service, message):
 def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method, message):
     (tmp_path / "service.yaml").write_text(f"method: {method}\n{GATHERS}}}\n")
     assert message in refused("serve", "--config", tmp_path / "service.yaml")
-
-
-@pytest.mark.parametrize("method", ["{name: ettrl}", "{name: ttrl, votes: 8, train_on: 4}", "{name: srt_easy}"])
-def test_whole_groups_of_any_method_are_served_without_a_service_block(tmp_path, method):
-    from restrain_openrlhf.scoring.service.service_config import load_service_config
-
-    for service in ("", "service:\n", "service: {limits: {pending: 9}}\n"):
-        (tmp_path / "service.yaml").write_text(f"method: {method}\n{service}")
-        assert load_service_config(tmp_path / "service.yaml").service.group_size is None
 
 
 @pytest.mark.parametrize(

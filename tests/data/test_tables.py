@@ -83,18 +83,12 @@ TTRL = [
 FORMATS = {
     "excel.csv": (lambda path: path.write_bytes(b"\xef\xbb\xbf" + excel(";").encode()), [], "column 'problem'"),
     "excel-one-column.csv": (lambda path: path.write_bytes(excel(";", ("problem",)).encode()), [], "column 'problem'"),
-    "excel-unicode.csv": (lambda path: path.write_bytes(excel("\t").encode("utf-16")), [], "column 'problem'"),
     "module.TSV": (module_csv, [], "column 'problem'"),
     "pandas.csv": (FRAME.to_csv, [], "column 'problem'"),
     "pandas.tsv": (lambda path: FRAME.to_csv(path, sep="\t", index=False), [], "column 'problem'"),
-    "pandas.csv.gz": (lambda path: FRAME.to_csv(path, index=False), [], "column 'problem'"),
-    "pandas.jsonl.gz": (lambda path: FRAME.to_json(path, orient="records", lines=True), [], "column 'problem'"),
     "pandas.parquet": (FRAME.to_parquet, [], "column 'problem'"),
-    "utf-16.jsonl": (lambda path: path.write_text(json_lines(PAIRS), encoding="utf-16"), [], "column 'problem'"),
     "datasets.json": (lambda path: datasets.Dataset.from_list(PAIRS).to_json(path), [], "column 'problem'"),
     "lines.txt": (lambda path: path.write_text("\n\n".join(QUESTIONS) + "\n"), [], "each line"),
-    "texts.json": (lambda path: path.write_text(json.dumps(QUESTIONS)), [], "each line"),
-    "squad.json": (lambda path: path.write_text(json.dumps({"v": 1, "data": PAIRS}, indent=1)), [], "column 'problem'"),
     "ttrl.json": (lambda path: path.write_text(json.dumps(TTRL, indent=4)), [], "column 'prompt'"),
     "Question.csv": (
         lambda path: FRAME.rename(columns={"problem": "Question"}).to_csv(path, index=False),
@@ -116,7 +110,7 @@ FORMATS = {
     "openai.jsonl": (lambda path: path.write_text(json_lines(OPENAI)), [SYSTEM], "column 'messages' (a chat)"),
 }
 # Files without a column of answers.
-UNGRADED = {"excel-one-column.csv", "lines.txt", "texts.json", "openai.jsonl"}
+UNGRADED = {"excel-one-column.csv", "lines.txt", "openai.jsonl"}
 
 
 class Tags:

@@ -1,4 +1,4 @@
-"""What a page prints for a file is what its reader says it is: configurations load, programs run, requests are read."""
+"""What a page prints for a file is what its reader says it is: configurations load, programs run."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,6 @@ from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
-from restrain_openrlhf.scoring.wire import ScoreRequest
 from tests.conftest import ROOT
 from tests.docs.printed import fenced
 from tests.reference.made import write_reference
@@ -34,12 +33,6 @@ def test_a_configuration_that_a_page_prints_is_taken(name: str, block: str, tmp_
     (tmp_path / "mine.yaml").write_text(block if is_whole else WHOLE + block)
     config = load_run_config(tmp_path / "mine.yaml")
     refuse_settings(config, flags_of(config))
-
-
-def test_the_request_that_a_page_prints_is_one():
-    (text,) = fenced((ROOT / "docs" / "operations" / "reward_service.md").read_text(encoding="utf-8"), "json")
-    (group,) = ScoreRequest.model_validate_json(text, strict=True).groups
-    assert (group.prompt, len(group.responses)) == ("What is 3 + 4?", 2)
 
 
 def programs(page: str) -> list[str]:

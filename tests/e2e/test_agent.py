@@ -1,19 +1,13 @@
-"""Real runs in which groups are scored elsewhere than by `restrain train` alone: the agent in OpenRLHF, a service."""
+"""Real runs of OpenRLHF's own trainer with the agent's file alone."""
 
-import json
-import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, Job, Pair, run, skip_without, with_this_checkout
-from tests.e2e.test_resume import result
-from tests.round_robin import RoundRobin
-from tests.scoring.service.conftest import services  # noqa: F401 - a fixture
+from tests.e2e.conftest import SMALL, Job, run, skip_without, with_this_checkout
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
@@ -92,30 +86,3 @@ def test_unmodified_openrlhf_trains_with_the_agents_file_alone(job, method, flag
     assert all(value < 0 for value in logged(output, "restrain/advantage_neg"))
     assert (job.run_dir / "model" / "config.json").exists()
     assert "RESTRAIN hook" not in output
-
-
-@pytest.mark.long
-def test_groups_scored_by_two_replicas_of_which_one_is_killed_make_the_same_run_bit_by_bit(
-    pair: Pair,
-    tmp_path,
-    services,  # noqa: F811
-):
-    """The run that other tests made in process, once more: the same numbers at each step, the same model."""
-    made = json.loads((pair.whole.run_dir / "run.json").read_text())
-    options = {"method": made["method"], "reference": made["reference"], "token": "t" * 20, "gathers": False}
-    replicas = services.start_two(**options)
-    job = Job(tmp_path, pair.whole.prompts)
-    with RoundRobin([replica.port for replica in replicas]) as balancer:
-        command = job.command(*pair.sets, f"service={balancer.url}")
-        training = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "RESTRAIN_TOKEN": "t" * 20})
-        while len(job.rows()) < 2:
-            assert training.poll() is None, job.log()[-3000:]
-            time.sleep(0.1)
-        replicas[0].kill()
-        while len(job.rows()) < 3:
-            assert training.poll() is None, job.log()[-3000:]
-            time.sleep(0.1)
-        replicas[0] = services.start(port=replicas[0].port, **options)
-        assert training.wait() == 0, job.log()[-3000:]
-    assert sum(replica.metric("restrain_groups_total") for replica in replicas) > 0
-    assert result(job) == result(pair.whole)

@@ -126,30 +126,12 @@ def test_gpqa_diamond_shuffles_choices_the_same_way_every_time(tmp_path):
     assert {problem.answer for problem in first.problems} == set("ABCD")
 
 
-S1K_ROWS = [  # question, solution, kind, source: the shapes of s1's own data/collect_data.py and fix_gpqa.py
-    ("How many?", "128", "math", "qq8933/AIME_1983_2024", "128"),
-    ("Find x.", "First we note\nthat so\nthe answer is $\\boxed{7}$.", "math", "AI-MO/NuminaMath-CoT/olympiads", "7"),
-    ("Prove that $a<b$.", "Proof. " + "x" * 200, "math", "AI-MO/NuminaMath-CoT/aops_forum", None),
-    ("Prove that $a<b$.", "We have\n$$\\boxed{a<b}$$", "math", "AI-MO/NuminaMath-CoT/aops_forum", None),
-    ("Find all n. Prove your answer.", "By trial \\boxed{3}", "math", "AI-MO/NuminaMath-CoT/aops_forum", "3"),
-    ("Let p be prime.", "Short.", "math", "Hothan/OlympiadBench/Theorem proof/Math", None),
-    ("Which?\nAnswer Choices:\n(A) a\n(B) b", "It is so.\n\nAnswer: B", "science", "Idavidrein/gpqa", "B"),
-    ("A clue (4)", "WORD", "crossword", "0xharib/xword1", "WORD"),
-    ("A function?", None, "coding", "LiveCodeBench/v2", None),
-    ("Explain.", "It depends.\nOn much.", "science", "GAIR/OlympicArena/Physics", None),
-]
-
-
-def test_s1k_keeps_what_is_no_theorem_and_a_grader_can_check(tmp_path):
-    columns = {"metadata": "{}", "cot": None, "thinking_trajectories": ["t"], "attempt": "a"}
-    rows = [
-        {"solution": solution, "question": question, "cot_type": kind, "source_type": source, **columns}
-        for question, solution, kind, source, _ in S1K_ROWS
-    ]
-    loaded = load_benchmark(f"s1k={parquet_folder(tmp_path / 's1k', rows, 'train')}")
-    kept = [(str(place), row[0], row[4]) for place, row in enumerate(S1K_ROWS) if row[4] is not None]
-    assert pairs(loaded) == kept
-    assert loaded.warning == "s1k: 5 problems, 893 in the known set: not comparable."
+def test_s1k_is_read_from_a_copy_alone(write_jsonl):
+    with pytest.raises(DataError, match="No place on the hub is known for this set"):
+        load_benchmark("s1k")
+    loaded = load_benchmark(f"s1k={write_jsonl('s1k.jsonl', [{'problem': '1+1?', 'answer': '2'}])}")
+    assert pairs(loaded) == [("0", "1+1?", "2")]
+    assert loaded.warning == "s1k: 1 problems, 893 in the known set: not comparable."
 
 
 def test_every_benchmark_is_read_in_the_hubs_shape_above():

@@ -50,7 +50,7 @@ def test_a_legend_of_long_names_is_inside_of_its_figure(length, count):
 @pytest.mark.parametrize(
     ("runs", "names"),
     [
-        (["runs/demo/restrain/train", "runs/demo/ttrl/train"], ["restrain/train", "ttrl/train"]),
+        (["runs/restrain/train", "runs/ttrl/train"], ["runs/restrain/train", "runs/ttrl/train"]),
         (["runs/a", "runs/a/b"], ["a", "b"]),
         (["runs/train"], ["train"]),
         (["a/a", "a/a"], ["a/a", "a/a"]),

@@ -80,19 +80,9 @@ def test_a_run_counted_by_hand():
     assert 0 < total.label_low < 2 / 5 < total.label_high < 1
 
 
-def test_by_step():
-    found = quality()
-    assert [(row.first, row.last, row.measures.groups) for row in found.by_window] == [(1, 1, 2), (2, 2, 3)]
-    assert [row.measures.label_accuracy for row in found.by_window] == [1 / 2, 1 / 3]
-    assert [row.measures.reward_accuracy for row in found.by_window] == [4 / 8, 7 / 8]
+def test_a_group_that_pushes_nothing_has_no_signal():
     unanimous = quality([RUN[3]])
-    assert (unanimous.total.signals, unanimous.total.reward_accuracy) == (0, None), "it pushes nothing"
-
-
-def test_windows_hold_every_step_once():
-    groups = [group(step, "1+1=", ["2"] * 4, net=[0] * 4) for step in range(3, 100, 2)]
-    windows = [(row.first, row.last, row.measures.groups) for row in quality(groups).by_window]
-    assert windows == [(3 + 6 * place, 7 + 6 * place, 3) for place in range(16)] + [(99, 99, 1)]
+    assert (unanimous.total.signals, unanimous.total.reward_accuracy) == (0, None)
 
 
 def test_who_only_votes_counts_for_the_majority_and_not_for_the_signal():
@@ -118,10 +108,11 @@ def test_parts_add_up_whatever_the_order(drawn, chance):
     groups = [scored(step, answers, method) for step, answers in drawn]
     gold = {text_hash("x"): "2"}
     found = quality(groups, gold)
-    assert sum(row.measures.groups for row in found.by_window) == found.total.groups == len(groups)
-    right = sum(row.measures.groups * row.measures.label_accuracy for row in found.by_window)
+    alone = [quality([each], gold).total for each in groups]
+    assert sum(each.groups for each in alone) == found.total.groups == len(groups)
+    right = sum(each.label_accuracy for each in alone)
     assert right == pytest.approx(found.total.groups * found.total.label_accuracy)
-    assert sum(row.measures.signals for row in found.by_window) == found.total.signals
+    assert sum(each.signals for each in alone) == found.total.signals
     chance.shuffle(groups)
     again = quality(groups, gold)
     assert again.total.model_dump() == pytest.approx(found.total.model_dump())

@@ -251,10 +251,7 @@ def test_without_our_entry_point_the_reward_is_the_net_advantage(agent_alone):
         ("method: {name: srt_easy}", "trains on some of the prompts only, which the agent cannot"),
         ("method: {name: ttrl}\nsteps: 3", "steps is set, which the agent cannot do without the hook"),
         ("method: {name: ttrl}\nmetrics: m.jsonl", "metrics is set, which the agent cannot do without the hook"),
-        ("method: {name: ttrl}\nsevice: http://a", "Did you mean 'service'"),
-        ("method: {name: ttrl}\nservice: reward:8000", "must be an address such as http://reward:8000"),
-        ("method: {name: ttrl}\nservice: http://x:token@reward:8000", "without a path and without a token"),
-        ("method: {name: ttrl}\nservice: http://reward:8000/get_reward", "without a path and without a token"),
+        ("method: {name: ttrl}\nreferense: ref.jsonl", "Did you mean 'reference'"),
         ("method: {name: restrain}", "needs the frozen model's vote"),
     ],
 )

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.host
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
 from vllm import SamplingParams  # noqa: E402
 
-from restrain_openrlhf.errors import GroupError, ScoreServiceError  # noqa: E402
+from restrain_openrlhf.errors import GraderError, GroupError  # noqa: E402
 from restrain_openrlhf.hook import agent  # noqa: E402
 from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering  # noqa: E402
 from tests.hook.in_process import Letters  # noqa: E402
@@ -104,7 +104,7 @@ async def members(n, draw, cancelled=None):
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("x"), ScoreServiceError("away")])
+@pytest.mark.parametrize("error", [RuntimeError("x"), GraderError("away")])
 def test_what_drawing_or_scoring_raises_reaches_every_member(error):
     async def draw(n):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Somebody else's reference under the agent alone, in process and by a service: refused at the first group."""
+"""Somebody else's reference under the agent alone: refused at the first group."""
 
 import asyncio
 

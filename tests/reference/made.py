@@ -6,7 +6,7 @@ from pathlib import Path
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.reference.artifact import ReferenceRow
 from restrain_openrlhf.reference.prompts import Prompt
-from tests.reference.test_offline_pass import provenance
+from tests.reference.toy import provenance
 
 
 def write_reference(path: Path, answers: Mapping[str, Sequence[str | None]]) -> Path:

@@ -15,7 +15,7 @@ from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.sampling_pass import SamplingPass, Shard
-from tests.reference.test_offline_pass import prompts, provenance
+from tests.reference.toy import prompts, provenance
 
 PROMPTS = 13
 DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES")

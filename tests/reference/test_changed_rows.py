@@ -20,7 +20,7 @@ from restrain_openrlhf.reference.sampling_pass import SamplingPass
 from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.scoring.library import score
 from tests.command_line import refused, restrain
-from tests.reference.test_offline_pass import provenance
+from tests.reference.toy import provenance
 
 NUMBER = {"name": "number"}
 JUDGE = {"name": "judge", "callable": "tests.answers.test_gold_reaches_no_vote:apart", "send": ["rubric"]}

@@ -1,14 +1,11 @@
-"""Somebody else's reference at each door: the service, its client's trial, and the commands."""
+"""Somebody else's reference at each door: the service and the commands."""
 
-import httpx
 import pytest
 import yaml
 
-from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.identity import model_fingerprint
-from restrain_openrlhf.errors import DataError, ReferencePassError, ScoreServiceError
-from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch
 from tests.command_line import refused
@@ -71,15 +68,18 @@ def test_another_extractors_answers_are_refused_by_every_command_that_reads_them
         assert "Make it again with `restrain reference`" in said
 
 
+GATHERS = {"group_size": 16, "end_of_text": END}
+
+
 def served(tmp_path, reference, method="restrain", service=None, **keys):
-    document = {"method": {"name": method}, "reference": str(reference), "service": service or {}, **keys}
+    document = {"method": {"name": method}, "reference": str(reference), "service": service or GATHERS, **keys}
     path = tmp_path / "service.yaml"
     path.write_text(yaml.safe_dump(document))
     return path
 
 
 @pytest.mark.parametrize(("method", "made", "message"), [("restrain", *OTHERS[0]), ("srt_offline", *OTHERS[1])])
-def test_a_service_that_gathers_groups_does_not_start_with_it(tmp_path, method, made, message):
+def test_a_service_does_not_start_with_it(tmp_path, method, made, message):
     service = {"group_size": 16, "end_of_text": "x", "model": str(ADDITION.model), "max_new_tokens": 40}
     fingerprint = model_fingerprint(str(ADDITION.model))
     path = made_by_hand(tmp_path, **{"model_fingerprint": fingerprint, **made})
@@ -103,49 +103,13 @@ def running(tmp_path):
     services.end()
 
 
-@pytest.fixture
-def scoring(running, tmp_path):
-    """A service for whole groups, with this reference."""
-
-    def scoring(method="restrain", **made):
-        path = made_by_hand(tmp_path, **made)
-        return running.start(method={"name": method}, gathers=False, reference=str(path))
-
-    return scoring
-
-
 NEEDED = {"model_fingerprint": "folder:1", "n": 16, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 40}
 
 
-@pytest.mark.host
-def test_a_run_whose_service_has_it_is_refused_at_the_trial(scoring):
-    pytest.importorskip("aiohttp", reason="needs the training stack: make install")
-    from restrain_openrlhf.hook.rollout.group_scoring import ScoreService
-
-    config = HookConfig(method=parse_settings({"name": "restrain"}))
-    service, method = ScoreService.of(config, scoring(**MODEL).url), build(config.method)
-    with pytest.raises(ScoreServiceError, match=r"409: .*made for another model: it has 'commit:dead'"):
-        service.check(method, PROMPT, 16, NeededReference(**NEEDED))
-    service.check(method, PROMPT, 16, NeededReference(**{**NEEDED, **MODEL}))
-
-
-def test_whole_groups_are_refused_with_the_difference(scoring):
-    group = {"prompt": PROMPT, "responses": [{"text": r"\boxed{12}", "finished": True}] * 16}
-    replica = scoring(**MODEL)
-    for reference, status in ((NEEDED, 409), ({**NEEDED, "model_fingerprint": "commit:dead"}, 200), (None, 200)):
-        reply = httpx.post(f"{replica.url}/v1/score", json={"groups": [group], "reference": reference}, timeout=60)
-        assert reply.status_code == status, reply.text
-    unknown = httpx.post(
-        f"{replica.url}/v1/score", json={"groups": [group], "reference": {"dtype": "bf16"}}, timeout=60
-    )
-    assert unknown.status_code == 422, "what it does not know, a service cannot compare"
-
-
-def test_a_service_that_gathers_groups_starts_with_other_sampling_where_its_configuration_says_so(running, tmp_path):
+def test_a_service_starts_with_other_sampling_where_its_configuration_says_so(running, tmp_path):
     path = made_by_hand(tmp_path, **GREEDY)
-    gathers = {"group_size": 16, "end_of_text": END}
-    said = refused("serve", "--config", served(tmp_path, path, service=gathers, reference_n=2))
+    said = refused("serve", "--config", served(tmp_path, path, reference_n=2))
     assert "set reference_sampling: any to accept the file" in said
     others = {"reference_n": 2, "reference_sampling": "any"}
-    replica = running.start(method={"name": "restrain"}, reference=str(path), others=others, **gathers)
+    replica = running.start(method={"name": "restrain"}, reference=str(path), others=others, **GATHERS)
     assert replica.http.get("/readyz").status_code == 200

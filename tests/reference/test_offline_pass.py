@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from restrain_openrlhf.answers import MATHEMATICS
-from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from restrain_openrlhf.commands.train import run_pass as run_to_the_end
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import write_rows
@@ -17,32 +16,9 @@ from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow, load_
 from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch, refuse_missing
 from restrain_openrlhf.reference.offline_engine import Rollout, Sampling, prompt_seed, refuse_long_prompts
 from restrain_openrlhf.reference.offline_pass import merge, subset
-from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.reference.sampling_pass import PROMPTS_PER_CHUNK, SamplingPass, Shard
 from tests.e2e.conftest import small_disk
-
-
-def prompts(count):
-    return [Prompt(id=i, problem=f"{i}+1=", text=f"Q {i}+1=", where=f"line {i + 1}") for i in range(count)]
-
-
-def provenance(everything, **changes):
-    made = ReferenceProvenance(
-        model="m",
-        model_fingerprint="folder:1",
-        template="none",
-        prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, everything)),
-        prompt_count=len(everything),
-        n=4,
-        temperature=1.0,
-        top_p=1.0,
-        max_new_tokens=8,
-        max_len=32,
-        seed=1,
-        extractor_version=EXTRACTOR_VERSION,
-        restrain_version="0",
-    )
-    return made.model_copy(update=changes)
+from tests.reference.toy import prompts, provenance
 
 
 class Engine:

@@ -12,7 +12,8 @@ from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.offline_pass import subset
 from tests.command_line import restrain
-from tests.reference.test_offline_pass import Engine, prompts, provenance, run_pass
+from tests.reference.test_offline_pass import Engine, run_pass
+from tests.reference.toy import prompts, provenance
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def integrate(
     command: Annotated[str | None, typer.Option(help="The complete command, as you start it today.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option(help="A file that contains the command: a shell or Slurm script, or the YAML of a RayJob."),
+        typer.Option(help="A shell or Slurm script that contains the command."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="Your YAML file with `method:`.", show_default="one made from the options below")
@@ -108,7 +108,7 @@ def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConf
 
 
 def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) -> Iterator[str]:
-    if not method.needs_reference or ours.service is not None:
+    if not method.needs_reference:
         return
     yield "The frozen model votes on every prompt, into a file that the method reads:"
     if not verdict.flags["rollout.max_new_tokens"] and "rollout.max_new_tokens" not in verdict.unknown:

@@ -1,13 +1,11 @@
-"""Finds OpenRLHF's program in a user's shell command, script or RayJob, and the words after it with their places."""
+"""Finds OpenRLHF's program in a user's shell command or script, and the words after it with their places."""
 
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
-
-import yaml
+from typing import Self
 
 from restrain_openrlhf.errors import ConfigError
 
@@ -198,28 +196,28 @@ class Written:
     flags: tuple[Word, ...]
 
     @classmethod
-    def of_command(cls, command: str, where: str = "--command") -> Self:
+    def of_command(cls, command: str) -> Self:
         """From a command. If it is one line, each flag is moved to a line of its own, so that a diff is readable.
 
         Raises ConfigError if there is no such command, or it cannot be read.
         """
-        found = cls._only(command, where)
+        found = cls._only(command, "--command")
         if "\n" in command.strip():
             return found
         for word in reversed(found.flags):
             if word.text.startswith("--") and word.start > found.program.start:
                 command = f"{command[: word.start].rstrip()} \\\n    {command[word.start :]}"
-        return cls._only(f"{command.strip()}\n", where)
+        return cls._only(f"{command.strip()}\n", "--command")
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """From a shell or Slurm script, or the entry point in a RayJob's YAML file. Raises ConfigError."""
+        """From a shell or Slurm script. Raises ConfigError."""
         try:
             text = path.read_text(encoding="utf-8")
         except (FileNotFoundError, UnicodeDecodeError):
-            raise ConfigError(f"{path}: no such text file. Give a script or a RayJob's YAML file.") from None
+            raise ConfigError(f"{path}: no such text file. Give a script.") from None
         if path.suffix in (".yaml", ".yml"):
-            return cls.of_command(_entry_point(text, path), str(path))
+            raise ConfigError(f"{path}: is no script. Give the entry point of the RayJob with --command.")
         return cls._only(text, str(path))
 
     @classmethod
@@ -272,26 +270,6 @@ def _quoted_programs(text: str, where: str, words: tuple[Word, ...]) -> Iterator
             for program, flags in _programs(text, where, word.start + 1, word.end - 1):
                 if f"\\{quote}" not in text[program.start : word.end - 1]:
                     yield program, flags
-
-
-def _entry_point(text: str, path: Path) -> str:
-    """The texts in a YAML file that name the program, or the whole file if none does."""
-    try:
-        every = list(_texts(list(yaml.safe_load_all(text))))
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            f"{path}: is not valid YAML: {error}\nIf it is a template, give the command with --command."
-        ) from None
-    return "\n".join(each for each in every if HOST_MODULE in each or HOOKED_MODULE in each) or text
-
-
-def _texts(node: Any) -> Iterator[str]:
-    """Every text in a YAML document."""
-    if isinstance(node, str):
-        yield node
-    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    for child in children:
-        yield from _texts(child)
 
 
 def _line(text: str, place: int) -> int:

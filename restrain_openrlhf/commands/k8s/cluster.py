@@ -49,9 +49,6 @@ class Cluster(BaseModel):
         description="Label `release` that kube-prometheus-stack requires of monitors and rules.",
     )
     monitoring: bool | None = Field(None, description="Whether the cluster has prometheus-operator.")
-    components: list[str] = Field(
-        [], description="Components (folders of k8s/components) to add, such as runtime-class."
-    )
 
     @field_validator("pull_secrets")
     @classmethod
@@ -87,17 +84,6 @@ class Cluster(BaseModel):
                 # The labels that an overlay asks for stay.
                 pod["nodeSelector"] = {**pod.get("nodeSelector", {}), PRODUCT: self.gpu_product}
         return kept
-
-    def added_components(self, tree: Path) -> list[Path]:
-        """Folders of the Kustomize components to add.
-
-        Raises ConfigError for a component that the tree does not have.
-        """
-        known = sorted(path.parent.name for path in (tree / "components").glob("*/kustomization.yaml"))
-        for name in self.components:
-            if name not in known:
-                raise ConfigError(f"components: {name!r} is unknown. Choose one of {', '.join(known)}.")
-        return [tree / "components" / name for name in dict.fromkeys(self.components)]
 
 
 def _gpu_pod(each: Mapping[str, Any]) -> dict[str, Any] | None:

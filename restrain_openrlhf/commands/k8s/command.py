@@ -69,7 +69,6 @@ def _tree(
         document = {
             # Kustomize accepts only relative paths of a base.
             "resources": [os.path.relpath(overlay.path, folder)],
-            "components": [os.path.relpath(path, folder) for path in cluster.added_components(tree)],
             "configMapGenerator": _own_configuration(experiment, overlay),
             # A patch whose target the overlay lacks changes nothing.
             "patches": [

@@ -24,7 +24,7 @@ from restrain_openrlhf.commands.premise.diagnosis import LEAST_GOLD, CommonAnswe
 from restrain_openrlhf.commands.premise.frozen import from_reference, from_rollouts
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import MISSING_LIMIT, RunConfig, load_run_config
-from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build, parse_settings
 
 N_SAMPLES = "rollout.n_samples_per_prompt"
@@ -48,8 +48,7 @@ def premise(
     rollouts: Annotated[
         Path | None,
         typer.Option(
-            help="Instead of --reference: rows {id, problem, responses, answer?, truncated?} (JSONL, JSON, Parquet), "
-            "or CSV as for `restrain score`."
+            help="Instead of --reference: rows {id, problem, responses, answer?, truncated?} (JSONL, JSON, Parquet)."
         ),
     ] = None,
     gold: Annotated[Path | None, typer.Option(help=f"{GOLD} Of all or some of the prompts.")] = None,
@@ -62,11 +61,10 @@ def premise(
     answers: AnswersOption = None,
     overrides: MethodKeys = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 2 if there is a warning.")] = False,
 ) -> None:
     """Tell from the frozen model's rollouts whether training without labels can work.
 
-    Exits with status 0 even if there are warnings, unless --strict is given.
+    Exits with status 0 even if there are warnings.
 
     Without --config the method is RESTRAIN with the paper's settings. If --config is given alone,
     the reference that it names is read.
@@ -88,11 +86,6 @@ def premise(
         typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
     else:
         _print(found, listed)
-    if strict and any(finding.level == "warning" for finding in listed):
-        raise DataError(
-            "restrain premise warns, and --strict was given. Fix the cause of each warning "
-            "(docs/concepts/premise.md), or leave out --strict to train in spite of them."
-        )
 
 
 def _only_file(reference: Path | None, rollouts: Path | None) -> Path:

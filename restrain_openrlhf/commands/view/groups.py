@@ -8,7 +8,6 @@ from restrain_openrlhf.answers.votes import representative
 from restrain_openrlhf.evaluation.labels import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout, kept_files, kept_prompts, read_kept
-from restrain_openrlhf.reference import Reference, load_reference
 
 # Longest answer in the list and the chart, where a whole page of text would not fit.
 MAX_SHOWN_LENGTH = 120
@@ -17,12 +16,11 @@ FLIPPED = "Flipped: the majority answer is not that of the prompt's previous gro
 
 @dataclass(frozen=True)
 class ViewedRun:
-    """A run to look at: whether its answers are mathematics, its prompts' gold, and the frozen model's votes."""
+    """A run to look at: whether its answers are mathematics, and its prompts' gold."""
 
     folder: Path
     mathematics: bool
     gold: PromptGold
-    reference: Reference | None
     notes: tuple[str, ...]
 
     @property
@@ -39,17 +37,13 @@ def viewed_run(folder: Path, gold: Path | None) -> ViewedRun:
     if not kept_files(folder):
         next(read_kept(folder))
     run, notes = RunFolder(folder), [FLIPPED]
-    record, reference, answers = run.record(), None, PromptGold()
-    if named := record.get("reference"):
-        reference = load_reference(Path(named)) if Path(named).exists() else None
-        missing = f"The run's reference, {named}, is missing, so first groups are not compared."
-        notes.append("A prompt's first group is compared with the reference." if reference else missing)
+    answers = PromptGold()
     if gold:
         prompts = kept_prompts(folder, skip_damaged=True)
         answers = gold_for(prompts, gold, run.flags(), run.kind)
         graded = sum(answers.of(prompt) is not None for prompt in prompts)
         notes.insert(0, f"Gold has {graded:,} of {len(prompts):,} prompts.")
-    return ViewedRun(folder, not record.get("answers"), answers, reference, tuple(notes))
+    return ViewedRun(folder, not run.record().get("answers"), answers, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -117,9 +111,8 @@ class AnswerVotes:
 class GroupSummary:
     """One group in the list. `votes` has the majority first; `missing` counts rollouts without an answer.
 
-    `flipped_from` is the earlier majority answer if it differs from this group's: that of the last group of the same
-    prompt with a majority, or for the first such group that of the reference. It is None otherwise. `graded` says
-    whether gold has the prompt.
+    `flipped_from` is the majority answer of the same prompt's last group with one, if that differs from this one's;
+    None otherwise. `graded` says whether gold has the prompt.
     """
 
     step: int
@@ -141,9 +134,8 @@ class Summaries:
     `prompts` has the text of each prompt so far, by its id.
     """
 
-    def __init__(self, reference: Reference | None = None) -> None:
+    def __init__(self) -> None:
         self.prompts: dict[str, str] = {}
-        self._reference = reference
         self._last: dict[str, tuple[str, str]] = {}
         self._numbers: dict[str, dict[str | None, int]] = {}
 
@@ -173,13 +165,9 @@ class Summaries:
         first = standing(opened.classes[0].rollouts)
         if first.answer is None:
             return None
-        before = self._last.get(prompt_id) or self._frozen(prompt_id)
+        before = self._last.get(prompt_id)
         self._last[prompt_id] = (first.answer, first.key or "")
         return before[0] if before is not None and before[1] != first.key else None
-
-    def _frozen(self, prompt_id: str) -> tuple[str, str] | None:
-        row = self._reference.by_prompt_hash(prompt_id) if self._reference else None
-        return None if row is None or row.majority is None else (row.majority, row.majority_key or "")
 
 
 def _shown(answer: str | None) -> str | None:

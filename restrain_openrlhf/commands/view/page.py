@@ -40,7 +40,7 @@ def export(run: ViewedRun, out: Path, megabytes: int) -> Exported:
 
     A step that cannot be read is left out with a note. Raises DataError if the file cannot be written.
     """
-    summaries, listed, responses = Summaries(run.reference), PackedList(), Responses(megabytes * MIB)
+    summaries, listed, responses = Summaries(), PackedList(), Responses(megabytes * MIB)
     damaged: list[str] = []
     for group in _groups(run.folder, damaged):
         opened = details(group, run.gold)

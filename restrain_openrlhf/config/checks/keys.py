@@ -247,13 +247,8 @@ KEYS: tuple[Check, ...] = (
 # These come last, because they ask for settings to be added and not to be changed.
 INPUTS: tuple[Check, ...] = (
     *combinations("inputs"),
-    # A service that scores has the reference itself; the run then only needs one to select prompts.
     refused_if(
-        lambda _flags, config, method: (
-            config.reference is None
-            and method.needs_reference
-            and (config.service is None or method.selection is not None)
-        ),
+        lambda _flags, config, method: config.reference is None and method.needs_reference,
         "The method {method.name!r} needs the frozen model's vote on every prompt, but no reference was given. Make "
         "one with `restrain reference` and name it under `reference:`.",
     ),

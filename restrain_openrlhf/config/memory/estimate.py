@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Self
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn
@@ -13,7 +14,6 @@ from restrain_openrlhf.config.memory.lines import (
     MemoryEstimate,
     MemoryLine,
     Phase,
-    product,
 )
 from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError
 
@@ -314,3 +314,9 @@ def _disk(held: Held) -> Iterator[MemoryLine]:
     yield MemoryLine("one checkpoint", text, size)
     yield MemoryLine("checkpoints kept (ckpt.max_num)", *product(int(held.flags["ckpt.max_num"]), size))
     yield MemoryLine(f"trained {'adapter' if held.lora_rank else 'model'}, bf16", *product(held.trained, BF16))
+
+
+def product(*factors: int, divisor: int = 1) -> tuple[str, int]:
+    """The formula `a × b / d` as text, and its value rounded up."""
+    text = " × ".join(f"{factor:,}" for factor in factors) + (f" / {divisor:,}" if divisor > 1 else "")
+    return text, -(-prod(factors) // divisor)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import prod
 
 GIB = 2**30
 # The column of a table at which numbers begin.
@@ -34,12 +33,6 @@ class MemoryLine:
     bytes: int
     phases: tuple[Phase, ...] = ()
     certain: bool = False
-
-
-def product(*factors: int, divisor: int = 1) -> tuple[str, int]:
-    """The formula `a × b / d` as text, and its value rounded up."""
-    text = " × ".join(f"{factor:,}" for factor in factors) + (f" / {divisor:,}" if divisor > 1 else "")
-    return text, -(-prod(factors) // divisor)
 
 
 @dataclass(frozen=True)

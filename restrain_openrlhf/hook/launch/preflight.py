@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.this_machine import refuse_here
@@ -25,9 +25,6 @@ from restrain_openrlhf.reference.prompts import (
     template_identity,
 )
 from restrain_openrlhf.scoring import GroupScorer
-
-if TYPE_CHECKING:
-    from restrain_openrlhf.hook.rollout.group_scoring import ScoreService
 
 # Tells the entry point that `restrain train` has already checked the run, which takes minutes for many prompts.
 CHECKED = "--restrain.checked"
@@ -69,21 +66,12 @@ class RunInputs:
     def check(self) -> int:
         """The number of prompts that are trained on. Raises a RestrainError; see `check_run`."""
         config, method = self.config, build(self.config.method)
-        service = None if config.service is None else _service(config, config.service)
         if config.agent is not None:
             from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: PLC0415 - imports OpenRLHF
 
             load_executor(config.agent)
         needed, prompts = self.load()
-        # Where a service scores, the run's own processes read answers only for evaluations.
-        if service is None or self.flags["eval.dataset"]:
-            config.answers.check(prompt.row for prompt in prompts)
-        if service is not None:
-            n = self.flags["rollout.n_samples_per_prompt"]
-            service.check(method, prompts[0].text, n, needed, prompts[0].row)
-            if method.selection is None:
-                # The service has read the reference; this process only needs it to select prompts.
-                return len(prompts)
+        config.answers.check(prompt.row for prompt in prompts)
         reference = load_reference(config.reference) if config.reference else None
         GroupScorer(method, reference, config.answers)
         if reference is None:
@@ -137,12 +125,3 @@ class RunInputs:
             "max_new_tokens": flags["rollout.max_new_tokens"] or flags["data.max_len"],
         }
         return needed.model_copy(update=drawn).by(config.reference_n, config.reference_sampling)
-
-
-def _service(config: HookConfig, url: str) -> "ScoreService":
-    from restrain_openrlhf.hook.rollout.group_scoring import (  # noqa: PLC0415 - needs aiohttp, as OpenRLHF does
-        TRIAL_SECONDS,
-        ScoreService,
-    )
-
-    return ScoreService.of(config, url, TRIAL_SECONDS)

@@ -180,20 +180,16 @@ class GetReward:
     has_warned: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        ends = self.block.end_of_text or ()
+        ends, score = self.block.end_of_text, lambda group: asyncio.create_task(self._score(group))
         self.ends = (ends,) if isinstance(ends, str) else ends
-        size, timing = self.block.group_size or 0, self.block.timing
-        self.collector = GroupCollector(size, timing, lambda group: asyncio.create_task(self._score(group)))
+        self.collector = GroupCollector(self.block.group_size, self.block.timing, score)
 
     async def serve(self, request: Request) -> RewardReply:
         """The reply to a rollout. Raises a RestrainError if there is none to give.
 
         Nothing here keeps the body while the request waits, so a pending rollout only costs the memory of its answer.
         """
-        if self.block.group_size is None:
-            detail = "This service scores whole groups (POST /v1/score). Set service.group_size to turn /get_reward on."
-            raise RefusedError(404, detail)
-        slot = await self._begin(await read_body(request, RewardRequest, self.block))
+        slot = await self._begin(await read_body(request, self.block))
         try:
             reply = await self._wait(slot, request.receive)
         except BaseException:

@@ -12,18 +12,17 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.method import GroupScore
 from restrain_openrlhf.scoring.service.service_config import ServiceBlock
+from restrain_openrlhf.scoring.wire import RewardRequest
 
-Body = TypeVar("Body", bound=BaseModel)
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 SHARES = tuple(step / 10 for step in range(1, 11))
 _LOG = logging.getLogger("restrain.service")
@@ -52,8 +51,8 @@ def refused(error: Exception) -> RefusedError:
     return RefusedError(500, "The service failed on this request; its log says more.")
 
 
-async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> Body:
-    """The body, parsed as `kind`. Raises RefusedError, which never quotes the input, or ClientDisconnect."""
+async def read_body(request: Request, block: ServiceBlock) -> RewardRequest:
+    """The body. Raises RefusedError, which never quotes the input, or ClientDisconnect."""
     body, most = bytearray(), block.limits.body_bytes
     try:
         async with asyncio.timeout(block.timing.body):
@@ -61,7 +60,7 @@ async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> 
                 body += chunk
                 if len(body) > most:
                     raise RefusedError(413, f"The body is larger than {most} bytes (service.limits.body_bytes).")
-        return kind.model_validate_json(bytes(body))
+        return RewardRequest.model_validate_json(bytes(body))
     except TimeoutError:
         detail = f"The body did not arrive within {block.timing.body:g} s (service.timing.body)."
         raise RefusedError(408, detail) from None
@@ -72,18 +71,13 @@ async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> 
 
 
 def given_token(authorization: str) -> str | None:
-    """The token of `Bearer TOKEN`, or the password (without one the user) of `Basic`; None for anything else.
-
-    OpenRLHF's client has no setting for headers, but aiohttp turns http://user:TOKEN@host/ into `Basic`.
-    """
+    """The password (without one the user) of `Basic`, which aiohttp makes of http://user:TOKEN@host/; None if none."""
     scheme, _, value = authorization.partition(" ")
-    if scheme.lower() != "basic":
-        return value.strip() if scheme.lower() == "bearer" else None
     try:
         user, colon, password = base64.b64decode(value.strip(), validate=True).decode("utf-8").partition(":")
     except ValueError:
         return None
-    return (password or user) if colon else None
+    return (password or user) if colon and scheme.lower() == "basic" else None
 
 
 def log(event: str, level: int = logging.INFO, error: Exception | None = None, **values: object) -> None:

@@ -1,4 +1,4 @@
-"""The service: its HTTP application (whole groups, single rollouts, probes, metrics), and how it drains and stops."""
+"""The service: its HTTP application (rollouts, probes, metrics), and how it drains and stops."""
 
 import asyncio
 import gc
@@ -8,17 +8,12 @@ import math
 import resource
 import socket
 import time
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from prometheus_client import generate_latest
-from pydantic import BaseModel
-from pydantic_core import from_json, to_json
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -26,11 +21,8 @@ from starlette.routing import Route
 
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import build
-from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.artifact import SAMPLING, NeededReference, refuse_mismatch
-from restrain_openrlhf.reference.prompts import PromptRows
-from restrain_openrlhf.scoring import GroupScorer, score_whole_group, wire
+from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.scoring.service.get_reward import GetReward
 from restrain_openrlhf.scoring.service.requests import (
     JsonLines,
@@ -38,7 +30,6 @@ from restrain_openrlhf.scoring.service.requests import (
     RefusedError,
     given_token,
     log,
-    read_body,
     refused,
 )
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
@@ -58,26 +49,24 @@ class Service:
     draining: bool = False
 
     def __post_init__(self) -> None:
-        reference = load_reference(self.config.reference) if self.config.reference else None
-        if reference is not None and self.config.service.group_size is not None:
-            refuse_mismatch(reference, _needed_of_urls(self.config))
-        method = build(self.config.method)
-        rows = PromptRows.of(self.config.answer_rows, self.config.answers, method.reads_gold)
-        self.config.answers.check(rows.rows.values())
-        self.scorer = GroupScorer(method, reference, self.config.answers, rows)
+        config = self.config
+        scorer = GroupScorer.by(config.method, config.reference, config.answers, config.answer_rows)
+        if scorer.reference is not None:
+            refuse_mismatch(scorer.reference, _needed(config))
         self.metrics = Metrics()
-        self.get_reward = GetReward(self.config.service, self.scorer, self.metrics)
+        self.get_reward = GetReward(config.service, scorer, self.metrics)
         self.metrics.pending.set_function(lambda: self.pending)
         self.metrics.draining.set_function(lambda: self.draining)
 
-    async def answer(self, request: Request, serve: Callable[[Request], Awaitable[BaseModel]]) -> Response:
-        """The reply of `serve`, counted in the metrics. An error becomes a reply as well."""
+    async def answer(self, request: Request) -> Response:
+        """The reply to a rollout, counted in the metrics. An error becomes a reply as well."""
         path, metrics = request.url.path, self.metrics
         self.pending += 1
         try:
             with metrics.reply_seconds.labels(path).time():
                 self._refuse_strangers_and_crowds(request)
-                response = Response((await serve(request)).model_dump_json(), media_type="application/json")
+                reply = await self.get_reward.serve(request)
+            response = Response(reply.model_dump_json(), media_type="application/json")
         except Exception as error:  # noqa: BLE001 - the client gets no stack trace, and one bad request ends no other
             refusal = refused(error)
             response = JSONResponse({"detail": str(refusal)}, refusal.status, refusal.headers)
@@ -89,40 +78,16 @@ class Service:
     def _refuse_strangers_and_crowds(self, request: Request) -> None:
         given = given_token(request.headers.get("authorization", "")) or ""
         if self.token is not None and not hmac.compare_digest(given.encode(), self.token.encode()):
-            refusal = RefusedError(401, "Send the token as a bearer token, or as http://user:TOKEN@host in the URL.")
-            refusal.headers["WWW-Authenticate"] = 'Bearer realm="restrain", Basic realm="restrain"'
+            refusal = RefusedError(401, "Send the token in the URL: http://user:TOKEN@host.")
+            refusal.headers["WWW-Authenticate"] = 'Basic realm="restrain"'
             raise refusal
         most = self.config.service.limits.pending
         if self.pending > most:
             raise RefusedError(503, f"{most} requests are pending already (service.limits.pending).", again=True)
 
-    async def score(self, request: Request) -> wire.ScoreReply:
-        """Each group's score, in order. Raises a RestrainError if one has none."""
-        body = await read_body(request, wire.ScoreRequest, self.config.service)
-        self._refuse_other_method(body.method)
-        reference = self.scorer.reference
-        if reference is not None and body.reference is not None:
-            refuse_mismatch(reference, body.reference)
-        groups = await asyncio.gather(*map(self._scored, body.groups))
-        compared = body.reference is not None
-        return wire.ScoreReply(groups=groups, answers=self.scorer.kind.identity, reference_compared=compared)
 
-    async def _scored(self, group: wire.GroupRequest) -> wire.GroupReply:
-        truncated = sum(not response.finished for response in group.responses)
-        return wire.GroupReply.of(await self.metrics.scored(partial(score_whole_group, self.scorer, group), truncated))
-
-    def _refuse_other_method(self, given: dict[str, Any] | None) -> None:
-        # Compare the settings as JSON has them: there infinity is null.
-        own = from_json(to_json(self.config.method.model_dump(mode="json"), inf_nan_mode="null"))
-        theirs = own if given is None else given
-        for key in sorted({*own, *theirs}):
-            if theirs.get(key) != own.get(key):
-                detail = f"method.{key} is {theirs.get(key)!r} in the request, but {own.get(key)!r} in the service."
-                raise RefusedError(409, detail)
-
-
-def _needed_of_urls(config: ServiceConfig) -> NeededReference:
-    """How the reference of /get_reward must have been made; requests do not say which model and sampling they use."""
+def _needed(config: ServiceConfig) -> NeededReference:
+    """How the reference must have been made; requests do not say which model and sampling they use."""
     block = config.service
     fingerprint = model_fingerprint(block.model) if block.model else None
     drawn = {name: getattr(block, name) for name in SAMPLING}
@@ -131,13 +96,7 @@ def _needed_of_urls(config: ServiceConfig) -> NeededReference:
 
 
 def application(service: Service) -> Starlette:
-    """The endpoints of the service, its probes and its metrics (docs/operations/reward_service.md)."""
-
-    async def score(request: Request) -> Response:
-        return await service.answer(request, service.score)
-
-    async def get_reward(request: Request) -> Response:
-        return await service.answer(request, service.get_reward.serve)
+    """The endpoint of the service, its probes and its metrics (docs/operations/reward_service.md)."""
 
     async def healthz(_request: Request) -> Response:
         return JSONResponse({"status": "alive"})
@@ -149,9 +108,8 @@ def application(service: Service) -> Starlette:
     async def metrics(_request: Request) -> Response:
         return PlainTextResponse(generate_latest(service.metrics.registry))
 
-    posts = [Route("/v1/score", score, methods=["POST"]), Route("/get_reward", get_reward, methods=["POST"])]
     gets = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
-    return Starlette(routes=[*posts, *gets])
+    return Starlette(routes=[Route("/get_reward", service.answer, methods=["POST"]), *gets])
 
 
 class DrainingServer(uvicorn.Server):

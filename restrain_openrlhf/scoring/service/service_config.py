@@ -1,4 +1,4 @@
-"""The configuration of `restrain serve`: the method, how /get_reward gathers groups, limits of requests, the token."""
+"""The configuration of `restrain serve`: the method, how rollouts are gathered, limits of requests, the token."""
 
 import os
 from pathlib import Path
@@ -52,15 +52,12 @@ class RequestLimits(_Block, strict=True):
 
 
 class ServiceBlock(_Block):
-    """The `service:` block.
+    """The `service:` block."""
 
-    `group_size` turns /get_reward on, and the five keys after it only apply to /get_reward.
-    """
-
-    group_size: int | None = Field(None, strict=True, ge=2, le=4096)
-    """Rollouts per group (n_samples_per_prompt); null: no /get_reward."""
-    end_of_text: str | tuple[str, ...] | None = None
-    """The texts that end a finished response; []: truncation cannot be detected."""
+    group_size: int = Field(strict=True, ge=2, le=4096)
+    """Rollouts per group: the trainer's rollout.n_samples_per_prompt."""
+    end_of_text: str | tuple[str, ...]
+    """The texts that end a finished response, such as <|im_end|>; []: truncation cannot be detected."""
     model: str | None = None
     """The trained model (a folder or hub id). The reference must have been made with it; null: not checked."""
     temperature: float = Field(1.0, strict=True, ge=0)
@@ -85,27 +82,21 @@ class ServiceConfig(_Block):
     reference: Path | None = None
     """The reference file of the offline pass, for methods that read one."""
     reference_n: int | None = Field(None, strict=True, ge=1)
-    """/get_reward: rollouts per prompt in the reference; null: group_size."""
+    """Rollouts per prompt in the reference; null: group_size."""
     reference_sampling: Literal["same", "any"] = "same"
-    """/get_reward: same: the reference must have service.temperature, top_p and max_new_tokens; any: not checked."""
-    service: ServiceBlock = ServiceBlock()
+    """same: the reference must have service.temperature, top_p and max_new_tokens; any: not checked."""
+    service: ServiceBlock
 
 
 def load_service_config(path: Path) -> ServiceConfig:
     """The configuration in a YAML file. Raises ConfigError naming the file and the key."""
     document = blocks(read_yaml(path), path, ServiceConfig.model_fields)
     config = typed(ServiceConfig, {**document, "service": document.get("service") or {}}, path)
-    method, block = build(config.method), config.service
-    if (block.end_of_text is None) != (block.group_size is None):
+    method = build(config.method)
+    if method.rollouts or method.selection or method.reads_gold:
         raise ConfigError(
-            f"{path}: service: give both group_size and end_of_text (the texts that end a finished response, such as "
-            "<|im_end|>; [] if truncation cannot be seen), or neither."
-        )
-    if block.group_size is not None and (method.rollouts or method.selection or method.reads_gold):
-        raise ConfigError(
-            f"The method {method.name!r} draws its own rollouts, chooses prompts or reads gold, which "
-            "service.group_size does not support. Leave service.group_size out, and train with the agent "
-            "(docs/journeys/integration.md)."
+            f"The method {method.name!r} draws its own rollouts, chooses prompts or reads gold, which a service "
+            "cannot serve. Train with the agent (docs/journeys/integration.md)."
         )
     return config
 

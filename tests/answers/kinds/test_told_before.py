@@ -16,6 +16,7 @@ from restrain_openrlhf.machine.sandbox import pool
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass
 from restrain_openrlhf.reference.prompts import PromptSource
 from restrain_openrlhf.reference.sampling_pass import WHOLE
+from restrain_openrlhf.scoring import GroupScorer
 from tests.command_line import restrain
 
 
@@ -78,10 +79,11 @@ def train(kind, rows, tmp_path, flags=(), **given):
 
 
 def agent_alone(kind, rows, _tmp_path):
-    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-    from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
+    config = HookConfig(method={"name": "ttrl"}, answers=kind, answer_rows=rows)
+    GroupScorer.by(config.method, config.reference, config.answers, config.answer_rows)
 
-    scoring_of(HookConfig(method={"name": "ttrl"}, answers=kind, answer_rows=rows))
+
+GATHERS = {"group_size": 4, "end_of_text": []}
 
 
 def service(kind, rows, _tmp_path):
@@ -89,7 +91,7 @@ def service(kind, rows, _tmp_path):
     from restrain_openrlhf.scoring.service.server import Service
     from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 
-    Service(ServiceConfig(method={"name": "ttrl"}, answers=kind, answer_rows=rows), None)
+    Service(ServiceConfig(method={"name": "ttrl"}, answers=kind, answer_rows=rows, service=GATHERS), None)
 
 
 def offline_pass(kind, rows, tmp_path):
@@ -136,20 +138,6 @@ def test_score_tells_it_before_it_writes(tmp_path, write_jsonl):
     done = restrain("score", rows, *words)
     assert (done.returncode, "there is no press" in done.stderr) == (2, True)
     assert not (tmp_path / "scores.jsonl").exists()
-
-
-def test_what_a_service_scores_the_run_need_not_read(tmp_path, write_jsonl, monkeypatch):
-    """But for an evaluation, which the rollout actors grade themselves."""
-    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-    from restrain_openrlhf.hook.rollout import group_scoring
-
-    monkeypatch.setattr(group_scoring.ScoreService, "check", lambda *_: None)
-    rows = write_jsonl("rows.jsonl", [{"problem": "one", "answer": "1", "sign": "-"}])
-    there = {"service": "http://reward:8000"}
-    train({"name": "pressed", "press": False}, rows, tmp_path, **there)
-    evaluated = {"eval.dataset": str(rows), "data.label_key": "answer", "ckpt.best_metric_key": "none"}
-    with pytest.raises(ConfigError, match="there is no press"):
-        train({"name": "pressed", "press": False}, rows, tmp_path, evaluated, **there)
 
 
 @pytest.fixture

@@ -85,20 +85,21 @@ print(json.dumps({"measured": measured, "run": run}))
 """
 
 
-@pytest.fixture
-def model(tmp_path):
-    """A configuration alone: what is measured has random weights."""
-    Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        intermediate_size=INNER,
-        num_hidden_layers=6,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KEYS,
-        head_dim=HEAD,
-        architectures=["Qwen3ForCausalLM"],
-    ).save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
+# Importing the host takes most of a case's time, so one process does it, and each case runs in a copy of that process.
+EACH = """
+import json, os, sys
+from restrain_openrlhf.commands.gpu_check.host_step import prepare_process
+prepare_process()
+import openrlhf.cli.train_ppo_ray, openrlhf.trainer.ray.ppo_actor
+import restrain_openrlhf.commands.gpu_check.memory
+for program, words in json.loads(sys.argv[1]):
+    if not os.fork():
+        sys.argv[1:] = words
+        exec(program, {"__name__": "__main__"})
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.wait()[1] == 0, words
+"""
 
 
 def flags(model, rank):
@@ -110,15 +111,6 @@ def flags(model, rank):
         "actor.gradient_checkpointing_enable": True,
         **lora,
     }
-
-
-def built(model, layers, rank, program, **changed):
-    words = [str(layers), *to_arguments({**flags(model, rank), **changed})]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 # Every one with another value than OpenRLHF's default.
@@ -137,40 +129,71 @@ MADE_WITH = {
     "rollout.temperature": 0.6,
 }
 FOR_DYNAMIC = {"train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": 64}
+SIZES = {
+    "rollout.batch_size": 2,
+    "rollout.n_samples_per_prompt": 2,
+    "train.batch_size": 4,
+    "train.micro_batch_size": 2,
+    "rollout.micro_batch_size": 2,
+    "data.max_len": 32,
+    "vllm.num_engines": 1,
+    "actor.num_gpus_per_node": 1,
+    "algo.advantage.estimator": "group_norm",
+}
+KL = {"data.max_len": 32, "algo.advantage.estimator": "group_norm", "algo.kl.use_loss": True, "algo.kl.init_coef": 0.1}
+TORCH_PACKS = {"train.dynamic_batch_enable": True, "ds.attn_implementation": BY_TORCH}
+# For each case, its program, the adapter's rank, and its flags.
+CASES = {
+    "plain": (BOTH_ENDS, 0, SIZES),
+    "every flag": (BOTH_ENDS, 0, {**SIZES, **MADE_WITH}),
+    "dynamic": (BOTH_ENDS, 0, {**SIZES, **FOR_DYNAMIC, "ds.attn_implementation": BY_TORCH}),
+    "by count": (STEPS, 4, {**KL, "rollout.max_new_tokens": 12, "train.micro_batch_size": 2}),
+    "by tokens": (STEPS, 0, {**KL, "train.max_tokens_per_gpu": 100, **TORCH_PACKS}),
+}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """What each case says. The model is a configuration alone: what is measured has random weights."""
+    needs_its_accelerator()
+    model = tmp_path_factory.mktemp("measured") / "model"
+    Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        intermediate_size=INNER,
+        num_hidden_layers=6,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEYS,
+        head_dim=HEAD,
+        architectures=["Qwen3ForCausalLM"],
+    ).save_pretrained(model)
+    asked = [
+        (program, ["2", *to_arguments({**flags(model, rank), **changed})]) for program, rank, changed in CASES.values()
+    ]
+    words = [sys.executable, "-c", EACH, json.dumps(asked)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    return dict(zip(CASES, said, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    ("case", "expected"),
     [
-        ({}, {"packing_samples": False, "lora_rank": 0}),
-        (MADE_WITH, {"packing_samples": True, "use_liger_kernel": True, "lora_dropout": 0.1, "temperature": 0.6}),
-        ({**FOR_DYNAMIC, "ds.attn_implementation": BY_TORCH}, {"packing_samples": True}),
+        ("plain", {"packing_samples": False, "lora_rank": 0}),
+        ("every flag", {"packing_samples": True, "use_liger_kernel": True, "lora_dropout": 0.1, "temperature": 0.6}),
+        ("dynamic", {"packing_samples": True}),
     ],
-    ids=["plain", "every flag", "dynamic"],
 )
-def test_the_measured_policy_is_made_with_what_openrlhfs_command_makes_it_with(model, flags, expected):
-    needs_its_accelerator()
-    sizes = {"rollout.batch_size": 2, "rollout.n_samples_per_prompt": 2, "train.batch_size": 4}
-    each = {"train.micro_batch_size": 2, "rollout.micro_batch_size": 2, "data.max_len": 32, "vllm.num_engines": 1}
-    layout = {"actor.num_gpus_per_node": 1, "algo.advantage.estimator": "group_norm"}
-    found = built(model, 2, 0, BOTH_ENDS, **sizes, **each, **layout, **flags)
-    assert found["measured"] == found["run"]
-    assert expected.items() <= found["run"].items()
+def test_the_measured_policy_is_made_with_what_openrlhfs_command_makes_it_with(measured, case, expected):
+    assert measured[case]["measured"] == measured[case]["run"]
+    assert expected.items() <= measured[case]["run"].items()
 
 
 # Micro-batches of two rollouts; by tokens, as many of the longest as fit; half of an unlimited rollout is response.
-BY_COUNT = ({"rollout.max_new_tokens": 12, "train.micro_batch_size": 2}, [[4, 32], *[12] * 4])
-TORCH_PACKS = {"train.dynamic_batch_enable": True, "ds.attn_implementation": BY_TORCH}
-BY_TOKENS = ({"train.max_tokens_per_gpu": 100, **TORCH_PACKS}, [[6, 32], *[16] * 6])
-
-
-@pytest.mark.parametrize(("rank", "lengths", "sizes"), [(4, *BY_COUNT), (0, *BY_TOKENS)])
-def test_the_second_of_two_real_steps_is_measured_on_the_longest_rollouts(model, rank, lengths, sizes):
-    needs_its_accelerator()
-    others = {"data.max_len": 32, "algo.advantage.estimator": "group_norm"}
-    kl = {"algo.kl.use_loss": True, "algo.kl.init_coef": 0.1}
-    found = built(model, 2, rank, STEPS, **others, **kl, **lengths)
-    assert found == {"layers": 2, "whole": 6, "held": 20, "peak": 200, "sizes": [sizes]}
+@pytest.mark.parametrize(("case", "sizes"), [("by count", [[4, 32], *[12] * 4]), ("by tokens", [[6, 32], *[16] * 6])])
+def test_the_second_of_two_real_steps_is_measured_on_the_longest_rollouts(measured, case, sizes):
+    assert measured[case] == {"layers": 2, "whole": 6, "held": 20, "peak": 200, "sizes": [sizes]}
 
 
 @pytest.mark.parametrize(("short", "verdict"), [(0, "pass"), (1, "fail")])

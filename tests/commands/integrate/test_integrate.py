@@ -228,27 +228,6 @@ def test_a_variable_that_depends_on_a_condition_is_not_checked(assigned):
     assert "invalid int value" in done.stdout
 
 
-@pytest.mark.parametrize("style", [">-", "|", '"'])
-def test_the_entry_point_of_a_rayjob_is_read_as_yaml_has_it(style, tmp_path):
-    flags = [
-        "--actor.model_name_or_path m",
-        "--data.prompt_dataset p",
-        "--vllm.num_engines 8",
-        "--train.colocate_all",
-        "--algo.advantage.estimator rloo",
-    ]
-    command = ["python -m openrlhf.cli.train_ppo_ray", *flags]
-    inside = (" \\\n" if style == "|" else "\n").join(f"    {line}" for line in command)
-    scalar = f"{style}\n{inside}" if style in (">-", "|") else f"{style}{inside.strip()}{style}"
-    (tmp_path / "job.yaml").write_text(
-        f"kind: RayJob\nspec:\n  entrypoint: {scalar}\n  shutdown: true\n---\nkind: ConfigMap\n"
-    )
-    program, words = argv(changed(Written.of_file(tmp_path / "job.yaml")), tmp_path)
-    assert program == "restrain_openrlhf.hook.train_ppo_ray"
-    refuse_words(words)
-    assert vars(parse(words[2:]))["algo.advantage.estimator"] == "group_norm"
-
-
 GOOD = (
     "--actor.model_name_or_path m --data.prompt_dataset p --vllm.num_engines 8 --train.colocate_all "
     "--algo.advantage.estimator group_norm --algo.kl.use_loss --rollout.n_samples_per_prompt 16"
@@ -359,15 +338,12 @@ def test_what_is_no_command_is_one_line(command, said):
 
 
 def test_wrong_files_and_options(tmp_path):
-    (tmp_path / "list.yaml").write_text("command: [python, -m, openrlhf.cli.train_ppo_ray, --a]\n")
-    (tmp_path / "bad.yaml").write_text("a: [\n")
     (tmp_path / "binary.sh").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "mine.yaml").write_text("method: {name: ttrl}\n")
     good = ("--command", f"python -m openrlhf.cli.train_ppo_ray {GOOD}")
     for words, said in (
         (("--file", tmp_path / "absent.sh"), "no such text file"),
-        (("--file", tmp_path / "list.yaml"), "names it, but not in a command that can be read"),
-        (("--file", tmp_path / "bad.yaml"), "is not valid YAML"),
+        (("--file", tmp_path / "mine.yaml"), "is no script. Give the entry point of the RayJob with --command"),
         (("--file", tmp_path / "binary.sh"), "no such text file"),
         ((), "Give either --command"),
         (("--command", "x", "--file", "y"), "not both"),

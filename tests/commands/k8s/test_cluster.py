@@ -1,10 +1,12 @@
 """What the cluster file and the cluster's options change in the manifests, and what no cluster has."""
 
+import os
 import shutil
 
 import pytest
 import yaml
 
+from restrain_openrlhf.commands.k8s.command import build
 from restrain_openrlhf.commands.k8s.experiment import data_words
 from tests.command_line import restrain
 from tests.commands.k8s.experiments import rendered
@@ -64,9 +66,12 @@ def test_what_is_said_of_the_cluster_is_in_its_objects():
     assert of_kind(without, "PodMonitor", "ServiceMonitor", "PrometheusRule") == []
 
 
-def test_pods_with_a_gpu_ask_for_nvidias_runtime_where_it_is_not_the_default():
-    objects = rendered("--components", "runtime-class", overlay="multi-node-h100")
-    classes = {(bool(pod.gpus), pod.spec.get("runtimeClassName")) for pod in pods(objects)}
+def test_pods_with_a_gpu_ask_for_nvidias_runtime_where_it_is_not_the_default(tmp_path):
+    """In an overlay of one's own, with the component."""
+    parts = {"resources": "overlays/multi-node-h100", "components": "components/runtime-class"}
+    own = {key: [os.path.relpath(ROOT / "k8s" / part, tmp_path)] for key, part in parts.items()}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    classes = {(bool(pod.gpus), pod.spec.get("runtimeClassName")) for pod in pods(build(tmp_path))}
     assert classes == {(True, "nvidia"), (False, None)}
 
 

@@ -216,9 +216,8 @@ def test_no_two_presets_have_an_object_in_common_but_the_platform():
     assert all(each["metadata"]["labels"]["restrain-experiment"] in each["metadata"]["name"] for each in own)
 
 
-@pytest.mark.parametrize("folder", ["base/reward", "components/url-only"])
-def test_the_reward_services_configuration_is_one(folder):
+def test_the_reward_services_configuration_is_one():
     pytest.importorskip("uvicorn", reason="needs the reward service (pip install restrain-openrlhf[service])")
     from restrain_openrlhf.scoring.service.service_config import load_service_config
 
-    load_service_config(ROOT / "k8s" / folder / "reward.yaml")
+    load_service_config(ROOT / "k8s" / "base" / "reward" / "reward.yaml")

@@ -256,7 +256,6 @@ def test_steps_that_nothing_needs_are_left_out():
         (("--set", "openrlhf.ckpt.save_steps=-1"), "8xa100-80g", "start again from the beginning"),
         (("--set", "openrlhf.logger.wandb.key=0123456789abcdef"), "8xa100-80g", "on Kubernetes in a Secret"),
         (("--manifests", "docs"), "8xa100-80g", "has no overlays/"),
-        (("--components", "runtime"), "8xa100-80g", "'runtime' is unknown. Choose one of images"),
     ],
 )
 def test_bad_input_is_one_line(words, overlay, message):

@@ -15,7 +15,6 @@ from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.labels import PromptGold, gold_for
 from restrain_openrlhf.records.kept import step_file
 from tests.commands.view.runs import boxed, scored_group, small_run, write_run
-from tests.reference.made import write_reference
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)>"
 
@@ -50,14 +49,6 @@ def test_a_flip_is_another_majority_than_before_and_an_equal_answer_written_othe
     first, second = summaries(["\\frac{1}{2}", "0.5"], ["0.5", "0.50"])
     assert second.flipped_from is None
     assert [each.number for each in (*first.votes, *second.votes)] == [0, 0]
-
-
-@pytest.mark.parametrize(("prompt", "flips"), [("p", ["7", None]), ("q", [None, None])])
-def test_a_prompts_first_group_is_compared_with_the_reference_where_there_is_one(tmp_path, prompt, flips):
-    run = write_run(tmp_path, [scored_group(step, 0, "p", boxed("1")) for step in (1, 2)])
-    reference = write_reference(tmp_path / "ref.jsonl", {prompt: ["7", "7", "1"]})
-    (run / "run.json").write_text(json.dumps({"reference": str(reference)}))
-    assert [each["flipped_from"] for each in listed(exported(run)[1])] == flips
 
 
 def test_votes_come_with_the_majority_first_and_equal_numbers_for_equal_answers():

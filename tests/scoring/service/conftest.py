@@ -86,20 +86,12 @@ class Services:
         replica.wait_until_ready()
         return replica
 
-    def start_two(self, **options: Any) -> list[Replica]:
-        """Two that are ready; they start at the same time."""
-        pair = [self.launch(**options) for _ in range(2)]
-        for replica in pair:
-            replica.wait_until_ready()
-        return pair
-
     def launch(
         self,
         port: int | None = None,
         token: str | None = None,
         method: Any = None,
         options: Sequence[str] = (),
-        gathers: bool = True,
         reference: str | None = None,
         others: Mapping[str, Any] | None = None,
         **service: Any,
@@ -108,7 +100,7 @@ class Services:
         of its command line."""
         port = port or free_port()
         config = self.folder / f"{len(self.replicas)}.yaml"
-        block = {**({"group_size": 4, "end_of_text": END} if gathers else {}), **service}
+        block = {"group_size": 4, "end_of_text": END, **service}
         document = {"method": method or {"name": "ttrl"}, "service": block, **(others or {})}
         config.write_text(yaml.safe_dump(document | ({"reference": reference} if reference else {})))
         words = ["serve", "--config", str(config), "--port", str(port), *options]

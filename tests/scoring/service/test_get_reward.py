@@ -45,12 +45,6 @@ def test_a_label_is_refused_where_nothing_says_what_it_is(services, prompt):
     assert "data.label_key" in said["detail"]
 
 
-def test_without_group_size_it_says_what_to_do(standing):
-    (reply,) = ask(standing(gathers=False).reward_url, [rollout("p", 3)])
-    assert reply.status_code == 404
-    assert "Set service.group_size" in reply.json()["detail"]
-
-
 def test_whoever_loses_its_connection_takes_its_own_slot_again_in_any_order(standing, prompt):
     """Rollouts of twenty groups come, leave and come back at random; each group's last comes when all are back."""
     service, chance = standing(method=RESTRAIN), random.Random(0)

@@ -8,7 +8,7 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.prompts import PromptRows
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
-from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest
+from restrain_openrlhf.scoring.wire import GroupRequest
 from tests.answers.test_own_kind import Signed
 from tests.reference.made import write_reference
 from tests.scoring.service.clients import ask
@@ -35,7 +35,6 @@ def test_the_row_comes_with_the_group():
     found = score(row={"problem": "Q", "sign": "-"})
     assert found.answers == ("-A", "-a", "-b", "-so")
     assert (found.votes.counts, found.keys, found.majority_key) == ((2, 1, 1), ("-a", "-b", "-so"), "-a")
-    assert GroupReply.of(found).score().keys == found.keys
 
 
 @pytest.fixture
@@ -77,19 +76,14 @@ OPTIONS = ["Ada", "Bea", "Cy"]
 ASKED = {"id": "1", "problem": "Who is it, Ada, Bea or Cy?", "options": OPTIONS}
 # Two ways to say one option, another, and what is none: without the row these are C, no answer, B and K.
 SAID = ["The answer is (C)", "Cy", "(B)", "The answer is (K)"]
-READ = ("Cy", "Cy", "Bea", None)
 
 
 def test_options_are_there_over_http(services, write_jsonl):
-    """Whole groups with their row, by the prompt without it, and OpenRLHF's single rollouts by the prompt."""
+    """OpenRLHF's single rollouts find their row by the prompt."""
     pytest.importorskip("uvicorn", reason="needs restrain-openrlhf[serve]")
     others = {"answers": {"name": "choice"}, "answer_rows": str(write_jsonl("rows.jsonl", [ASKED]))}
     service = services.start(others=others)
-    prompt, responses = f"User: {ASKED['problem']}", [{"text": text, "finished": True} for text in SAID]
-    for row in ({"problem": ASKED["problem"], "options": OPTIONS}, None):
-        body = {"groups": [{"prompt": prompt, "responses": responses, "row": row}]}
-        (scored,) = service.http.post("/v1/score", json=body).json()["groups"]
-        assert tuple(scored["answers"]) == READ
+    prompt = f"User: {ASKED['problem']}"
     bodies = [{"query": [prompt + text + END], "prompts": [prompt], "labels": [""]} for text in SAID]
     first, second, third, none = (reply.json()["rewards"] for reply in ask(service.reward_url, bodies))
     assert first == second > none == third

@@ -32,12 +32,12 @@ def service(standing, tmp_path_factory):
 
 # Whoever may ask is told that the prompt is not in the query.
 ASKED = {"query": ["other"], "prompts": ["p"], "labels": [""]}
-RIGHT = [bearer(TOKEN), bearer(f" {TOKEN}", "bearer"), basic(f"user:{TOKEN}"), basic(f"{TOKEN}:"), basic(f"ü:{TOKEN}")]
+RIGHT = [basic(f"user:{TOKEN}"), basic(f"{TOKEN}:"), basic(f"ü:{TOKEN}")]
 NO_COLON = [basic(TOKEN), basic("user")]
 NOT_BASE64 = [bearer("???", "Basic"), bearer("/w==", "Basic"), bearer(TOKEN, "Basic")]
 NOTHING = [{}, {"Authorization": ""}, {"Authorization": "Bearer"}, {"Authorization": "Basic"}, basic(":")]
 STRANGE = [{"Authorization": "Bearer é".encode("latin-1")}, {"Authorization": b"Basic \xff\xfe"}]
-OTHERS = [bearer("e" * 20), bearer(f"{TOKEN}x"), basic(f"user:{TOKEN}x"), bearer(TOKEN, "Digest")]
+OTHERS = [bearer(TOKEN), basic(f"user:{'e' * 20}"), basic(f"user:{TOKEN}x"), bearer(TOKEN, "Digest")]
 
 
 def test_whoever_sends_the_token_may_ask(service):
@@ -48,17 +48,16 @@ def test_whoever_sends_the_token_may_ask(service):
         assert httpx.post(f"http://{user}@{host}/get_reward", json=ASKED, timeout=60).status_code == 409, user
 
 
-@pytest.mark.parametrize("path", ["/get_reward", "/v1/score"])
-def test_nobody_else_may(service, path):
+def test_nobody_else_may(service):
     for headers in [*NOTHING, *NO_COLON, *NOT_BASE64, *STRANGE, *OTHERS]:
-        reply = service.http.post(path, json=ASKED, headers=headers)
+        reply = service.http.post("/get_reward", json=ASKED, headers=headers)
         assert reply.status_code == 401, headers
         assert "basic" in reply.headers["www-authenticate"].lower()
     assert not [event for event in service.events() if event["level"] == "error"]
 
 
 def test_probes_and_metrics_are_open_and_the_token_appears_nowhere(service):
-    for headers in (bearer(TOKEN), basic(f"{TOKEN}:x")):
+    for headers in (basic(f"user:{TOKEN}"), basic(f"{TOKEN}:x")):
         assert TOKEN not in service.http.post("/get_reward", json=ASKED, headers=headers).text
     for path in ("/healthz", "/readyz", "/metrics"):
         reply = service.http.get(path)

@@ -1,0 +1,28 @@
+"""The prompts and the provenance of a toy pass. Processes of tests import it, so it imports nothing that is slow."""
+
+from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
+from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
+from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
+
+
+def prompts(count):
+    return [Prompt(id=i, problem=f"{i}+1=", text=f"Q {i}+1=", where=f"line {i + 1}") for i in range(count)]
+
+
+def provenance(everything, **changes):
+    made = ReferenceProvenance(
+        model="m",
+        model_fingerprint="folder:1",
+        template="none",
+        prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, everything)),
+        prompt_count=len(everything),
+        n=4,
+        temperature=1.0,
+        top_p=1.0,
+        max_new_tokens=8,
+        max_len=32,
+        seed=1,
+        extractor_version=EXTRACTOR_VERSION,
+        restrain_version="0",
+    )
+    return made.model_copy(update=changes)
