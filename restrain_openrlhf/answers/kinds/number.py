@@ -1,10 +1,11 @@
 """Numbers: the value that a response states, equal within a tolerance, in the row's unit if it has one."""
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -52,6 +53,17 @@ _TERM = re.compile(r"(?:\b[A-Za-z]|[)}π|]|\^-?\w{1,9})\s?\Z")
 _SUFFIX = re.compile(r"(?:[kKMB]|bn|mn)\b")
 # Text between two numbers that are a list, a range, a ratio, a date, or one quantity in two units.
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
+# A variable with two values: x = 5 or x = 6.
+_TWO_VALUES = re.compile(r"\b([A-Za-z]\w?)\s?=[^=,;]{1,40}?(?:[,;]|\bor\b|\band\b)[\s\w]{0,6}?\b\1\s?=")
+# What a number follows that is said of what stands before, and the end of a sentence that was cut off.
+_SAYS = re.compile(
+    r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?)\b:?(?=\s)|=)\s*"
+    r"(?:(?:about|approximately|actually|equal\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*",
+    re.IGNORECASE,
+)
+_CUT_OFF = re.compile(r"[^\W_]\s*\Z")
+_REASON_AFTER = re.compile(r"(?<=\d)[^\d=]{0,40}?\s(?:because|since|that)\b")
+_WORD = re.compile(r"\s?-?([^\W\d_]+)")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 _LATEX = (
     (re.compile(r"(\\[dt]?frac)\s?(\d)(?=\s?[\d{])"), r"\1{\2}"),
@@ -81,6 +93,8 @@ _COMMA = re.compile(r"(?<![\w.,(\[{])(?:\d{1,3}(?:\.\d{3})+|\d{1,400}),\d{1,400}
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
 _LARGEST_EXPONENT = 400
+# By the value of each number of a question, what stands around it there.
+_Asked = Mapping[Fraction | None, frozenset[str]]
 
 
 class _NumberColumns(BaseModel):
@@ -96,7 +110,7 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "6"
+    version: ClassVar[str] = "7"
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line. '
         "A list, a range, a bound, a sum, a root, or a number with a unit of another dimension is no answer, and a "
@@ -123,13 +137,11 @@ class Number(AnswerKind):
             if _has_digit(plain):
                 return _checked(_one_number(plain), unit) or _undecided(plain, unit)
         line = reading.last_line(text)
-        if reading.encloses(text) or reading.ANSWER.search(line):
+        if reading.encloses(text) or reading.announces(line):
             # The response says that something other than a number is the answer.
             return None
-        if not _has_digit(in_ascii(line)):
-            line = reading.after_is(reading.last_sentence(line)) or line
-        plain = _with_words(line[-MAX_ANSWER:])
-        return _checked(_last_number(plain), unit) or _undecided(plain, unit)
+        found = _of_prose(text[-MAX_ANSWER:], _asked(str(row.get(PROBLEM) or "")))
+        return _checked(found, unit) or _undecided(_plain(line[-MAX_ANSWER:]), unit)
 
     def key(self, answer: str, row: Row) -> str:
         """The value in the unit, as a whole number or a fraction; the text itself if it has no value."""
@@ -223,18 +235,76 @@ def _with_words(text: str) -> str:
 def _one_number(span: str) -> str | None:
     """The number of a stated span, with the text after it; None for a list, a range or a date."""
     side = span
-    for narrower in (reading.first_sentence, lambda text: _REASON.split(text)[0], _right_side, reading.after_is):
+    for narrower in (reading.first_sentence, lambda text: _REASON.split(text)[0], _right_side):
         narrowed = narrower(side)
         side = narrowed if narrowed and _has_digit(narrowed) else side
-    numbers = list(_NUMBER.finditer(side))
-    if not numbers or _is_part(side, numbers[0]) or (len(numbers) > 1 and _belong_together(side, *numbers[:2])):
+    return None if _TWO_VALUES.search(span) else _whole(side, list(_NUMBER.finditer(side)), 0)
+
+
+def _right_side(text: str) -> str | None:
+    """The text after the last equals sign that a number follows, or else after the last "is"."""
+    sides = [side for side in text.split("=")[1:] if _has_digit(side)]
+    return sides[-1] if sides else reading.after_is(text)
+
+
+def _whole(text: str, numbers: Sequence[re.Match[str]], place: int) -> str | None:
+    """The text from this number on; None if the number is part of an expression, a list, a range or a date."""
+    beside = pairwise(numbers[max(place - 1, 0) : place + 2])
+    if not numbers or any(_JOINT.fullmatch(text[one.end() : other.start()]) for one, other in beside):
         return None
-    return side[numbers[0].start() :].strip()
+    return None if _is_part(text, numbers[place]) else text[numbers[place].start() :].strip()
 
 
-def _right_side(text: str) -> str:
-    """The text after the last equals sign that a number follows."""
-    return next((side for side in reversed(text.split("=")) if _has_digit(side)), text)
+def _of_prose(text: str, asked: _Asked) -> str | None:
+    """What the last sentence that states a number states, with the text after it; None if that is no single number.
+
+    Lines above the last one, and a sentence that was cut off, state a number only right after "is", "has" or "=".
+    """
+    for above, line in enumerate(reversed([line for line in text.split("\n") if reading.bare(line)])):
+        said = reading.sentences(reading.last_line(line))
+        is_cut = len(said) > 1 and _CUT_OFF.search(line) is not None
+        for sentence in reversed(said):
+            found = _of_sentence(_plain(sentence), asked, strict=above > 0 or is_cut)
+            if found is not None:
+                return found or None
+    return None
+
+
+def _of_sentence(sentence: str, asked: _Asked, strict: bool) -> str | None:
+    """The last number that is not the question's, with the text after it; empty for a list, a sum and the like."""
+    if _TWO_VALUES.search(sentence):
+        return ""
+    parts = ["", *_SAYS.split(sentence)]
+    for mark, whole in reversed(list(zip(parts[::2], parts[1::2], strict=True))):
+        part = _with_words(_REASON_AFTER.split(whole)[0]) if mark or not strict else whole
+        numbers = list(_NUMBER.finditer(part))
+        for place, number in reversed(list(enumerate(numbers))):
+            is_said = bool(mark) and not part[: number.start()].strip(" *_(")
+            if _is_new(number, asked, mark if is_said else None):
+                return None if strict and not is_said else _whole(part, numbers, place) or ""
+    return None
+
+
+def _is_new(number: re.Match[str], asked: _Asked, mark: str | None) -> bool:
+    """Whether the number is not the question's, or is said ("is", "=") without the question's words around it."""
+    around = asked.get(_of(number))
+    return around is None or (mark is not None and not around & {mark.strip(), _next_word(number)})
+
+
+@lru_cache(maxsize=1000)
+def _asked(problem: str) -> _Asked:
+    """The values of a question's numbers, each with the words right after them, and "=" if they stand after it."""
+    found: dict[Fraction | None, frozenset[str]] = {}
+    for number in _NUMBER.finditer(text := _plain(in_digits(problem[-WINDOW:]))):
+        before = "=" if text[: number.start()].rstrip().endswith("=") else None
+        around = {each for each in (before, _next_word(number)) if each}
+        found[_of(number)] = found.get(_of(number), frozenset()) | around
+    return found
+
+
+def _next_word(number: re.Match[str]) -> str:
+    found = _WORD.match(number.string, number.end())
+    return found[1].lower() if found else ""
 
 
 def _has_digit(text: str) -> bool:
@@ -249,23 +319,12 @@ def _undecided(text: str, unit: str | None) -> str | None:
     return answer and answer.replace(".", ",", 1)
 
 
-def _last_number(line: str) -> str | None:
-    numbers = list(_NUMBER.finditer(line))
-    if not numbers or _is_part(line, numbers[-1]) or (len(numbers) > 1 and _belong_together(line, *numbers[-2:])):
-        return None
-    return line[numbers[-1].start() :].strip()
-
-
 def _is_part(text: str, number: re.Match[str]) -> bool:
     """Whether the number is ruled out, or is part of a sum, a root, a power or a similar expression."""
     before = text[max(number.start() - _LONGEST_UNIT, 0) : number.start()]
     signed = number["sign"] and _TERM.search(before)
     part = signed or _PART_AFTER.search(before) or _PART_BEFORE.match(text, number.end())
     return bool(part or RULED_OUT.search(before))
-
-
-def _belong_together(text: str, one: re.Match[str], other: re.Match[str]) -> bool:
-    return bool(_JOINT.fullmatch(text[one.end() : other.start()]))
 
 
 def _checked(answer: str | None, unit: str | None) -> str | None:

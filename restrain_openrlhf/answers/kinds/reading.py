@@ -12,7 +12,7 @@ _SAYS = (
     r"[*_`]{0,3}(?:\s(?:to|of|for)\s[^.:\n]{1,100}?)?\s{0,3}(?:(?:\b(?:would|should|must)\s)?\b(?:is|be|are)\b|[:=])"
 )
 _LIST_MARK = re.compile(r"\A(?:[-*•>#]{1,6}\s{1,9}){1,6}")
-_AFTER_IS = re.compile(r"(?:\b(?:is|are|was|were)\b:?|=)\s+")
+_AFTER_IS = re.compile(r"(?:\b(?:is|are|was|were|equals?(?:\sto)?)\b:?|=)\s+")
 _LATEX_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|operatorname)\s*\{([^{}]*)\}")
 _WRAPPERS = (
     *(("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")),
@@ -45,6 +45,11 @@ def stated(text: str, announced: re.Pattern[str] = ANSWER) -> Iterator[str]:
     if boxed is not None:
         yield boxed
     yield from announcements(text, announced)
+
+
+def announces(line: str) -> bool:
+    """Whether the line announces an answer and goes on."""
+    return any(bare(line[mark.end() :]) for mark in ANSWER.finditer(line))
 
 
 def encloses(text: str) -> bool:
@@ -104,21 +109,22 @@ def _unwrap(text: str) -> str:
     return text.strip("*`").strip() if not text.strip("*_`$ ") or 1 in (text.count("**"), text.count("`")) else text
 
 
-def first_sentence(span: str) -> str:
-    """The span's first sentence, without the full stop. Initials and titles do not end a sentence."""
-    span = span.strip()
+def sentences(span: str) -> list[str]:
+    """The span's sentences, without full stops; at least one. Initials and titles do not end a sentence."""
+    span, start, found = span.strip(), 0, list[str]()
     for end in _SENTENCE_END.finditer(span):
-        if end[0] != "." or not _ABBREVIATION.search(span[max(end.start() - 12, 0) : end.start()]):
-            return span[: end.start()].strip()
-    return span
+        if end[0] != "." or not _ABBREVIATION.search(span[max(end.start() - 12, start) : end.start()]):
+            found.append(span[start : end.start()].strip())
+            start = end.end()
+    return [*found, span[start:].strip()] if span[start:].strip() or not found else found
+
+
+def first_sentence(span: str) -> str:
+    return sentences(span)[0]
 
 
 def last_sentence(span: str) -> str:
-    """The span's last sentence, by the rules of `first_sentence`."""
-    rest = span.strip()
-    while (first := first_sentence(rest)) and len(first) + 1 < len(rest):
-        rest = rest[len(first) + 1 :].strip()
-    return rest
+    return sentences(span)[-1]
 
 
 def after_is(sentence: str) -> str | None:
