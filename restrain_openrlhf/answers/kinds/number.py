@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -11,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from restrain_openrlhf.answers import words
-from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT, WINDOW
+from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT, SHORT, WINDOW
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading, units
 from restrain_openrlhf.answers.numerals import RAISED, SCALES, in_ascii, in_digits, on_the_line, without_ordinals
@@ -39,12 +40,13 @@ _NUMBER = re.compile(
 # Signs that the number is part of something larger: √2, 2+3, x/4, 2^10, 2π, 2½, 0.(3), 2 thousand million.
 _PART_AFTER = re.compile(
     r"(?:√|±|\}\s?\{|\\(?:overline|binom)\s?\{|\d\.\(|\d\s?\*\*|[\w)}π]/|[\w)}π]\s?[+*×·⋅]"
-    r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?)\s?[({]?\Z"
+    r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?|\b(?:divided|multiplied)\sby"
+    r"|\bmultiple\sof)\s?[({]?\Z"
 )
 _PART_BEFORE = re.compile(
     rf"\.?\(\d|\*\*\d|[{RAISED}]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)|\s{{0,2}}{words.NOT}"
     r"|\s?(?:\^|√|π|\\(?:sqrt|pi|overline)\b|[+*×·⋅]\s?[\d\\√π(])"
-    rf"|\s+(?:{_SCALE})s?\b",
+    rf"|\s+(?:{_SCALE})s?\b|[xyz]\b|\s(?:plus|minus|times|(?:divided|multiplied)\sby)\s",
     re.IGNORECASE,
 )
 # The end of a term, after which a sign means addition or subtraction.
@@ -57,13 +59,14 @@ _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|
 _TWO_VALUES = re.compile(r"\b([A-Za-z]\w?)\s?=[^=,;]{1,40}?(?:[,;]|\bor\b|\band\b)[\s\w]{0,6}?\b\1\s?=")
 # What a number follows that is said of what stands before, and the end of a sentence that was cut off.
 _SAYS = re.compile(
-    r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?)\b:?(?=\s)|=)\s*"
+    r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?|costs?|makes?|gives?|needs?|totals?|yields?)\b:?(?=\s)|=)\s*"
     r"(?:(?:about|approximately|actually|equal\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*",
     re.IGNORECASE,
 )
-_CUT_OFF = re.compile(r"[^\W_]\s*\Z")
+_CUT_OFF = re.compile(r"[^\W\d_]\s*\Z|[-+*/=(,]\s*\Z")
 _REASON_AFTER = re.compile(r"(?<=\d)[^\d=]{0,40}?\s(?:because|since|that)\b")
 _WORD = re.compile(r"\s?-?([^\W\d_]+)")
+_LONGER_WORD = re.compile(r"[^\W\d_]{4,}")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 _LATEX = (
     (re.compile(r"(\\[dt]?frac)\s?(\d)(?=\s?[\d{])"), r"\1{\2}"),
@@ -93,12 +96,39 @@ _COMMA = re.compile(r"(?<![\w.,(\[{])(?:\d{1,3}(?:\.\d{3})+|\d{1,400}),\d{1,400}
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
 _LARGEST_EXPONENT = 400
-# By the value of each number of a question, what stands around it there.
-_Asked = Mapping[Fraction | None, frozenset[str]]
 
 
 class _NumberColumns(BaseModel):
     unit: str | None = None
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question's longer words, and by the value of each of its numbers what stands around it there."""
+
+    words: frozenset[str]
+    numbers: Mapping[Fraction | None, frozenset[str]]
+
+    @classmethod
+    @lru_cache(maxsize=1000)
+    def of(cls, problem: str) -> "_Question":
+        found: dict[Fraction | None, frozenset[str]] = {}
+        for number in _NUMBER.finditer(text := _plain(in_digits(problem[-WINDOW:]))):
+            before = "=" if text[: number.start()].rstrip().endswith("=") else None
+            around = {each for each in (before, _next_word(number)) if each}
+            found[_of(number)] = found.get(_of(number), frozenset()) | around
+        return cls(frozenset(_words(problem[-WINDOW:])), found)
+
+    def is_repeated_in(self, sentence: str) -> bool:
+        """Whether the sentence has two of the question's longer words or numbers, or all if there are fewer."""
+        values = {_of(number) for number in _NUMBER.finditer(_plain(sentence))}
+        found = len(self.words & _words(sentence)), len(self.numbers.keys() & values)
+        return max(found) >= min(len(self.words), 2)
+
+    def has(self, number: re.Match[str], mark: str | None) -> bool:
+        """Whether it is the question's number, and not said ("is", "=") without the question's words around it."""
+        around = self.numbers.get(_of(number))
+        return around is not None and (mark is None or bool(around & {mark.strip(), _next_word(number)}))
 
 
 @register
@@ -140,7 +170,7 @@ class Number(AnswerKind):
         if reading.encloses(text) or reading.announces(line):
             # The response says that something other than a number is the answer.
             return None
-        found = _of_prose(text[-MAX_ANSWER:], _asked(str(row.get(PROBLEM) or "")))
+        found = _of_prose(text[-MAX_ANSWER:], _Question.of(str(row.get(PROBLEM) or "")))
         return _checked(found, unit) or _undecided(_plain(line[-MAX_ANSWER:]), unit)
 
     def key(self, answer: str, row: Row) -> str:
@@ -252,25 +282,34 @@ def _whole(text: str, numbers: Sequence[re.Match[str]], place: int) -> str | Non
     beside = pairwise(numbers[max(place - 1, 0) : place + 2])
     if not numbers or any(_JOINT.fullmatch(text[one.end() : other.start()]) for one, other in beside):
         return None
-    return None if _is_part(text, numbers[place]) else text[numbers[place].start() :].strip()
+    number = numbers[place]
+    # The dash of "Total - 5" is no minus.
+    is_dash = text[: number.start()].rstrip()[-1:].isalpha() and re.match(r"[-+]\s", number[0])
+    return None if _is_part(text, number) else text[number.start() + bool(is_dash) :].strip()
 
 
-def _of_prose(text: str, asked: _Asked) -> str | None:
+def _of_prose(text: str, asked: _Question) -> str | None:
     """What the last sentence that states a number states, with the text after it; None if that is no single number.
 
-    Lines above the last one, and a sentence that was cut off, state a number only right after "is", "has" or "=".
+    A sentence is read that repeats the question, or a short one of the last line. It states a number right after "is",
+    "has" or "="; anywhere, if it repeats the question on the last line, or is the whole response.
     """
-    for above, line in enumerate(reversed([line for line in text.split("\n") if reading.bare(line)])):
-        said = reading.sentences(reading.last_line(line))
-        is_cut = len(said) > 1 and _CUT_OFF.search(line) is not None
-        for sentence in reversed(said):
-            found = _of_sentence(_plain(sentence), asked, strict=above > 0 or is_cut)
-            if found is not None:
-                return found or None
+    lines = [reading.sentences(reading.last_line(line)) for line in text.split("\n") if reading.bare(line)]
+    is_one = sum(map(len, lines)) == 1
+    is_cut = not is_one and _CUT_OFF.search(text) is not None
+    for above, line in enumerate(reversed(lines)):
+        for sentence in reversed(line):
+            is_last = not (above or is_cut)
+            is_repeated, is_short = asked.is_repeated_in(sentence), is_last and len(sentence) <= SHORT
+            if is_repeated or is_short:
+                strict = not is_last or not (is_repeated or is_one)
+                found = _of_sentence(_plain(sentence), asked, strict)
+                if found is not None:
+                    return found or None
     return None
 
 
-def _of_sentence(sentence: str, asked: _Asked, strict: bool) -> str | None:
+def _of_sentence(sentence: str, asked: _Question, strict: bool) -> str | None:
     """The last number that is not the question's, with the text after it; empty for a list, a sum and the like."""
     if _TWO_VALUES.search(sentence):
         return ""
@@ -280,26 +319,13 @@ def _of_sentence(sentence: str, asked: _Asked, strict: bool) -> str | None:
         numbers = list(_NUMBER.finditer(part))
         for place, number in reversed(list(enumerate(numbers))):
             is_said = bool(mark) and not part[: number.start()].strip(" *_(")
-            if _is_new(number, asked, mark if is_said else None):
+            if not asked.has(number, mark if is_said else None):
                 return None if strict and not is_said else _whole(part, numbers, place) or ""
     return None
 
 
-def _is_new(number: re.Match[str], asked: _Asked, mark: str | None) -> bool:
-    """Whether the number is not the question's, or is said ("is", "=") without the question's words around it."""
-    around = asked.get(_of(number))
-    return around is None or (mark is not None and not around & {mark.strip(), _next_word(number)})
-
-
-@lru_cache(maxsize=1000)
-def _asked(problem: str) -> _Asked:
-    """The values of a question's numbers, each with the words right after them, and "=" if they stand after it."""
-    found: dict[Fraction | None, frozenset[str]] = {}
-    for number in _NUMBER.finditer(text := _plain(in_digits(problem[-WINDOW:]))):
-        before = "=" if text[: number.start()].rstrip().endswith("=") else None
-        around = {each for each in (before, _next_word(number)) if each}
-        found[_of(number)] = found.get(_of(number), frozenset()) | around
-    return found
+def _words(text: str) -> set[str]:
+    return set(_LONGER_WORD.findall(text.lower()))
 
 
 def _next_word(number: re.Match[str]) -> str:
