@@ -39,7 +39,7 @@ _IN_PROSE = re.compile(
     rf"|^\W{{0,3}}(?P<first>(?-i:[A-Z]))[)*]{{0,3}}\s{{0,3}}{words.IS}\s{{0,3}}"
     rf"(?:[^\W\d_]{{1,4}}\s)?{words.any_of('right')}"
     r"|(?<!\w)(?<!\band\s)(?<!\bor\s)(?P<praised>(?-i:[A-Z]))[)*]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?"
-    r"(?:correct|right|best)\b"
+    r"(?:only\s{1,3})?(?:correct|right|best)\b"
     r"|\b(?:so|hence|thus|therefore|be|choose|pick|select|with)\s{1,3}(?:it\s{1,3}is\s{1,3})?"
     r"[(*]{0,3}(?P<chosen>(?-i:[A-Z]))"
     r"(?=[)*.]{0,3}(?:\s*$|\s*—|\s+[–-]\s|,?\s+(?:because|since|as|for)\b))"
@@ -48,7 +48,7 @@ _IN_PROSE = re.compile(
 )
 # Words that rule out the letter after them, within a clause; and words that rule out one or more letters before them.
 _NOT = re.compile(
-    r"(?:\b(?:not|cannot|neither|nor|never|except|rule[sd]?\s+out|eliminated?)\b|n['’]t\b)"
+    r"(?:\b(?:no(?=\s)(?!\sdoubt)|not|cannot|neither|nor|never|except|rule[sd]?\s+out|eliminated?)\b|n['’]t\b)"
     r"(?:(?!\b(?:is|are|but|so|hence|thus|therefore|because|since|as|leav(?:es|ing))\b"
     r"|(?:,|\band)\s{1,3}(?:choose|pick|select)\b)[^.;:!?])*\Z",
     re.IGNORECASE,
@@ -96,7 +96,7 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "6"
+    version: ClassVar[str] = "7"
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
         "line, or the option's own text. A letter beyond the options is no answer."
@@ -125,9 +125,15 @@ class Choice(AnswerKind):
         for span in reading.stated(text, _ANNOUNCED):
             if (found := _read(span, options)) is not None:
                 return found or None
-        text = _without_the_list(text, options)
-        last = _in_last_line(reading.last_line(text)[-MAX_ANSWER:], options)
-        return (_alone(reading.first_line(text)[:MAX_ANSWER], options) if last is None else last) or None
+        text = _without_a_list(text)
+        last, first = reading.last_line(text)[-MAX_ANSWER:], reading.first_line(text)[:MAX_ANSWER]
+        ways = (
+            lambda: _of_line(last, options),
+            lambda: _marked(first, options),
+            lambda: _named(text[-MAX_ANSWER:], options, str(row.get(PROBLEM) or "")),
+            lambda: _said(last, options),
+        )
+        return next((found for way in ways if (found := way()) is not None), None) or None
 
     def key(self, answer: str, row: Row) -> str:
         """The option's text, or the letter if the row has no options."""
@@ -263,8 +269,7 @@ def _by_start(span: str, options: tuple[Option, ...]) -> str | None:
     longest = {text for length, text in starts if length == max(starts)[0]}
     if len(longest) != 1:
         return None
-    rest = begun[max(starts)[0] :].lstrip(" .,;:-–—")
-    return "" if _by_text(reading.first_sentence(rest), options) else longest.pop()
+    return "" if len(_in_sentence(reading.first_sentence(begun), options)) > 1 else longest.pop()
 
 
 def _begins(span: str, option: str) -> bool:
@@ -272,39 +277,75 @@ def _begins(span: str, option: str) -> bool:
     return bool(option) and span.startswith(option) and bool(_SEPARATOR.match(rest) or _REASON.match(rest))
 
 
-def _without_the_list(text: str, options: tuple[Option, ...]) -> str:
-    """The text without its last lines if these repeat all options, because the last one is not the choice."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    ends = lines[-len(options) :]
-    found = [_LABEL.match(reading.last_line(line).replace("**", "")) for line in ends]
-    labels = [each["label"].upper() for each in found if each]
-    again = len(options) > 1 and labels == [option.label for option in options]
-    return "\n".join(lines[: -len(options)]) if again else text
+def _without_a_list(text: str) -> str:
+    """The text without the lines that begin with a label, if there are several labels, because none is the choice."""
+    lines = text.splitlines()
+    found = [_LABEL.match(reading.last_line(line).replace("**", "")) for line in lines]
+    labels = [each["label"].upper() if each and _is_marked(each) else None for each in found]
+    is_list = len({label for label in labels if label}) > 1
+    return "\n".join(line for line, label in zip(lines, labels, strict=True) if not (is_list and label))
 
 
-def _in_last_line(line: str, options: tuple[Option, ...]) -> str | None:
-    """The option in the last line: the whole line, a letter named in prose, or what follows "is"."""
+def _is_marked(label: re.Match[str]) -> bool:
+    return bool(label["close"] or re.match(r"[.:](?:\s|$)", label.string[label.end() :]))
+
+
+def _of_line(line: str, options: tuple[Option, ...]) -> str | None:
+    """The option in the last line: the whole line, or a letter named in prose; empty if it names several in a list."""
     whole = _read_strictly(line, options)
     if whole is not None:
         return whole
-    named = [found for found in _IN_PROSE.finditer(line) if not _is_ruled_out(line, found)]
-    if named:
-        (label,) = [group for group in named[-1].groups() if group]
-        return next((option.text for option in options if option.label == label), "") if options else label
+    named = [found for found in _IN_PROSE.finditer(line) if not _is_ruled_out(line, *found.span(found.lastgroup or 0))]
+    if not named:
+        return None
+    if named[-1]["bracketed"] and len({found["bracketed"] for found in named if found["bracketed"]}) > 1:
+        return ""
+    label = named[-1][named[-1].lastgroup or 0]
+    return next((option.text for option in options if option.label == label), "") if options else label
+
+
+def _marked(line: str, options: tuple[Option, ...]) -> str | None:
+    """The option of a first line that has only its letter, or begins with it in an option's form: `C) Paris`."""
+    text = reading.bare(line).replace("**", "").strip(" .*")
+    found = _LABEL.match(text)
+    if found is None or found["label"].islower() or _IS_NOT.match(text, found.end()):
+        return None
+    return _labelled(found, options) if found.end() == len(text) or _is_marked(found) else None
+
+
+def _named(text: str, options: tuple[Option, ...], question: str) -> str | None:
+    """The only option that the sentences name by its text of which each repeats the question and names one option."""
+    found = set[str]()
+    for sentence in (each for line in text.split("\n") for each in reading.sentences(line)):
+        named = _in_sentence(sentence, options)
+        rest = sentence.lower().replace(_folded(next(iter(named), "")), "")
+        if len(named) == 1 and (len(sentence) + 1 >= len(text.strip()) or reading.repeats(rest, question)):
+            found |= named
+    return found.pop() if len(found) == 1 else None
+
+
+def _in_sentence(sentence: str, options: tuple[Option, ...]) -> set[str]:
+    """The options whose texts the sentence has as words and does not rule out. Of two at one place the longer counts."""
+    text, found = _folded(sentence), set[str]()
+    for option in sorted(options, key=lambda option: -len(option.text)):
+        words = _folded(option.text)
+        # A text of one letter, or "no", is too often a part of something else.
+        pattern = rf"(?<!\w){re.escape(words)}(?!\w)" if len(words) > 2 else rf"\A{re.escape(words)}(?=,|\Z)"
+        places = [] if len(words) < 2 else list(re.finditer(pattern, text))
+        text = re.sub(pattern, " ", text) if places else text
+        if any(not _NOT.search(each.string[max(each.start() - _CLAUSE, 0) : each.start()]) for each in places):
+            found.add(option.text)
+    return found
+
+
+def _said(line: str, options: tuple[Option, ...]) -> str | None:
     said = reading.after_is(reading.last_sentence(line))
     return _read_strictly(said, options) if said else None
 
 
-def _is_ruled_out(line: str, found: re.Match[str]) -> bool:
+def _is_ruled_out(line: str, start: int, end: int) -> bool:
     """Whether the line says that this letter is not the answer."""
-    start, end = found.span(found.lastgroup or 0)
     return bool(_NOT.search(line[max(start - _CLAUSE, 0) : start]) or _IS_NOT.match(line, end))
-
-
-def _alone(line: str, options: tuple[Option, ...]) -> str | None:
-    """The option of a line that has only its letter."""
-    found = _LABEL.fullmatch(reading.bare(line).strip(" .*"))
-    return _labelled(found, options) if found and not found["label"].islower() else None
 
 
 def _read_strictly(line: str, options: tuple[Option, ...]) -> str | None:

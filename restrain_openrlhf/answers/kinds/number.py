@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -41,7 +40,7 @@ _NUMBER = re.compile(
 _PART_AFTER = re.compile(
     r"(?:√|±|\}\s?\{|\\(?:overline|binom)\s?\{|\d\.\(|\d\s?\*\*|[\w)}π]/|[\w)}π]\s?[+*×·⋅]"
     r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?|\b(?:divided|multiplied)\sby"
-    r"|\bmultiple\sof)\s?[({]?\Z"
+    r"|\bmultiple\sof|_)\s?[({]?\Z"
 )
 _PART_BEFORE = re.compile(
     rf"\.?\(\d|\*\*\d|[{RAISED}]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)|\s{{0,2}}{words.NOT}"
@@ -66,7 +65,7 @@ _SAYS = re.compile(
 _CUT_OFF = re.compile(r"[^\W\d_]\s*\Z|[-+*/=(,]\s*\Z")
 _REASON_AFTER = re.compile(r"(?<=\d)[^\d=]{0,40}?\s(?:because|since|that)\b")
 _WORD = re.compile(r"\s?-?([^\W\d_]+)")
-_LONGER_WORD = re.compile(r"[^\W\d_]{4,}")
+_WORD_BEFORE = re.compile(r"[^\W\d_]{3,}\s+\Z")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 _LATEX = (
     (re.compile(r"(\\[dt]?frac)\s?(\d)(?=\s?[\d{])"), r"\1{\2}"),
@@ -96,39 +95,12 @@ _COMMA = re.compile(r"(?<![\w.,(\[{])(?:\d{1,3}(?:\.\d{3})+|\d{1,400}),\d{1,400}
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
 _LARGEST_EXPONENT = 400
+# By the value of each number of a question, what stands around it there.
+_Asked = Mapping[Fraction | None, frozenset[str]]
 
 
 class _NumberColumns(BaseModel):
     unit: str | None = None
-
-
-@dataclass(frozen=True)
-class _Question:
-    """A question's longer words, and by the value of each of its numbers what stands around it there."""
-
-    words: frozenset[str]
-    numbers: Mapping[Fraction | None, frozenset[str]]
-
-    @classmethod
-    @lru_cache(maxsize=1000)
-    def of(cls, problem: str) -> "_Question":
-        found: dict[Fraction | None, frozenset[str]] = {}
-        for number in _NUMBER.finditer(text := _plain(in_digits(problem[-WINDOW:]))):
-            before = "=" if text[: number.start()].rstrip().endswith("=") else None
-            around = {each for each in (before, _next_word(number)) if each}
-            found[_of(number)] = found.get(_of(number), frozenset()) | around
-        return cls(frozenset(_words(problem[-WINDOW:])), found)
-
-    def is_repeated_in(self, sentence: str) -> bool:
-        """Whether the sentence has two of the question's longer words or numbers, or all if there are fewer."""
-        values = {_of(number) for number in _NUMBER.finditer(_plain(sentence))}
-        found = len(self.words & _words(sentence)), len(self.numbers.keys() & values)
-        return max(found) >= min(len(self.words), 2)
-
-    def has(self, number: re.Match[str], mark: str | None) -> bool:
-        """Whether it is the question's number, and not said ("is", "=") without the question's words around it."""
-        around = self.numbers.get(_of(number))
-        return around is not None and (mark is None or bool(around & {mark.strip(), _next_word(number)}))
 
 
 @register
@@ -170,7 +142,7 @@ class Number(AnswerKind):
         if reading.encloses(text) or reading.announces(line):
             # The response says that something other than a number is the answer.
             return None
-        found = _of_prose(text[-MAX_ANSWER:], _Question.of(str(row.get(PROBLEM) or "")))
+        found = _of_prose(text[-MAX_ANSWER:], str(row.get(PROBLEM) or ""))
         return _checked(found, unit) or _undecided(_plain(line[-MAX_ANSWER:]), unit)
 
     def key(self, answer: str, row: Row) -> str:
@@ -284,11 +256,11 @@ def _whole(text: str, numbers: Sequence[re.Match[str]], place: int) -> str | Non
         return None
     number = numbers[place]
     # The dash of "Total - 5" is no minus.
-    is_dash = text[: number.start()].rstrip()[-1:].isalpha() and re.match(r"[-+]\s", number[0])
+    is_dash = number[0][:2] == "- " and _WORD_BEFORE.search(text[: number.start()])
     return None if _is_part(text, number) else text[number.start() + bool(is_dash) :].strip()
 
 
-def _of_prose(text: str, asked: _Question) -> str | None:
+def _of_prose(text: str, question: str) -> str | None:
     """What the last sentence that states a number states, with the text after it; None if that is no single number.
 
     A sentence is read that repeats the question, or a short one of the last line. It states a number right after "is",
@@ -300,16 +272,16 @@ def _of_prose(text: str, asked: _Question) -> str | None:
     for above, line in enumerate(reversed(lines)):
         for sentence in reversed(line):
             is_last = not (above or is_cut)
-            is_repeated, is_short = asked.is_repeated_in(sentence), is_last and len(sentence) <= SHORT
+            is_repeated, is_short = reading.repeats(sentence, question), is_last and len(sentence) <= SHORT
             if is_repeated or is_short:
                 strict = not is_last or not (is_repeated or is_one)
-                found = _of_sentence(_plain(sentence), asked, strict)
+                found = _of_sentence(_plain(sentence), _asked(question), strict)
                 if found is not None:
                     return found or None
     return None
 
 
-def _of_sentence(sentence: str, asked: _Question, strict: bool) -> str | None:
+def _of_sentence(sentence: str, asked: _Asked, strict: bool) -> str | None:
     """The last number that is not the question's, with the text after it; empty for a list, a sum and the like."""
     if _TWO_VALUES.search(sentence):
         return ""
@@ -319,13 +291,26 @@ def _of_sentence(sentence: str, asked: _Question, strict: bool) -> str | None:
         numbers = list(_NUMBER.finditer(part))
         for place, number in reversed(list(enumerate(numbers))):
             is_said = bool(mark) and not part[: number.start()].strip(" *_(")
-            if not asked.has(number, mark if is_said else None):
+            if not _is_asked(number, asked, mark if is_said else None):
                 return None if strict and not is_said else _whole(part, numbers, place) or ""
     return None
 
 
-def _words(text: str) -> set[str]:
-    return set(_LONGER_WORD.findall(text.lower()))
+@lru_cache(maxsize=1000)
+def _asked(problem: str) -> _Asked:
+    """The values of a question's numbers, each with the words right after them, and "=" if they stand after it."""
+    found: dict[Fraction | None, frozenset[str]] = {}
+    for number in _NUMBER.finditer(text := _plain(in_digits(problem[-WINDOW:]))):
+        before = "=" if text[: number.start()].rstrip().endswith("=") else None
+        around = {each for each in (before, _next_word(number)) if each}
+        found[_of(number)] = found.get(_of(number), frozenset()) | around
+    return found
+
+
+def _is_asked(number: re.Match[str], asked: _Asked, mark: str | None) -> bool:
+    """Whether it is the question's number, and not said ("is", "=") without the question's words around it."""
+    around = asked.get(_of(number))
+    return around is not None and (mark is None or bool(around & {mark.strip(), _next_word(number)}))
 
 
 def _next_word(number: re.Match[str]) -> str:

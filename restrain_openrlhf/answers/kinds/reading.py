@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.answers.words import ANNOUNCED, without_closing
@@ -10,6 +11,7 @@ _FENCE_LINE = re.compile(r"\s*(?:```|~~~)[\w+-]*\s*")
 # "is", after at most a phrase such as "to the question …".
 _SAYS = (
     r"[*_`]{0,3}(?:\s(?:to|of|for)\s[^.:\n]{1,100}?)?\s{0,3}(?:(?:\b(?:would|should|must)\s)?\b(?:is|be|are)\b|[:=])"
+    r"(?:\s(?:actually|certainly|clearly|definitely|indeed|likely|obviously|probably|simply)\b)?"
 )
 _LIST_MARK = re.compile(r"\A(?:[-*•>#]{1,6}\s{1,9}){1,6}")
 _AFTER_IS = re.compile(r"(?:\b(?:is|are|was|were|equals?(?:\sto)?)\b:?|=)\s+")
@@ -32,6 +34,12 @@ def announcement(*words: str) -> re.Pattern[str]:
 
 
 ANSWER = announcement("answers?")
+# Words and numbers by which a sentence is known to repeat a question, without those of any question or instruction.
+_TOKEN = re.compile(r"[^\W\d_]{4,}|\d+")
+_OF_ANY_QUESTION = frozenset(
+    "answer choose does following from full give have many most much only option sentence short that there this what"
+    " when where which with".split()
+)
 # Limits on hostile texts.
 _ANNOUNCEMENTS, _LONGEST = 5, 4000
 
@@ -125,6 +133,17 @@ def first_sentence(span: str) -> str:
 
 def last_sentence(span: str) -> str:
     return sentences(span)[-1]
+
+
+def repeats(sentence: str, question: str) -> bool:
+    """Whether the sentence has two of the question's longer words and numbers, or all of them if there are fewer."""
+    asked = _tokens(question[-_LONGEST:])
+    return len(asked & _tokens(sentence)) >= min(len(asked), 2)
+
+
+@lru_cache(maxsize=1000)
+def _tokens(text: str) -> frozenset[str]:
+    return frozenset(word.removesuffix("s") for word in _TOKEN.findall(text.lower())) - _OF_ANY_QUESTION
 
 
 def after_is(sentence: str) -> str | None:
