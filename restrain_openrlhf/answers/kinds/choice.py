@@ -2,18 +2,16 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from string import ascii_uppercase
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import ClassVar, Literal
 
 from restrain_openrlhf.answers import words
 from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW
-from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, ParsedCell, Row, read_columns, register
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, register
 from restrain_openrlhf.answers.kinds import reading
+from restrain_openrlhf.answers.kinds.options import Option, lists, options_of
 from restrain_openrlhf.answers.numerals import in_ascii
 from restrain_openrlhf.errors import DataError
 
@@ -60,32 +58,6 @@ _IS_NOT = re.compile(
 )
 _CLAUSE = 100
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
-
-
-class _Labelled(BaseModel):
-    """ARC's and CommonsenseQA's columns of options: the labels, and the texts in the same order."""
-
-    label: list[str] = Field(min_length=1)
-    text: list[str] = Field(min_length=1)
-
-
-# In a Parquet file, each row's mapping has every key of the file, with None for options that the row lacks.
-_Listing = _Labelled | dict[str, str | None] | list[str]
-
-
-class _ChoiceColumns(BaseModel):
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
-    options: Annotated[_Listing | None, ParsedCell] = None
-    choices: Annotated[_Listing | None, ParsedCell] = None
-
-
-@dataclass(frozen=True)
-class Option:
-    """One of a row's options: the label by which the prompt names it, and its text."""
-
-    label: str
-    text: str
 
 
 @register
@@ -155,43 +127,6 @@ class Choice(AnswerKind):
             + ("no option" if not found else f"two options ({' and '.join(sorted(map(repr, found)))})")
             + f" of {[option.text[:40] for option in options]}. Correct it, or set `gold` to letter, place or text."
         )
-
-
-def options_of(row: Row) -> tuple[Option, ...]:
-    """A row's options in order, from its column `options` or `choices`; none if it has neither.
-
-    The options of a list are labelled A, B, C and so on, those of a mapping by its keys. Raises DataError for a column
-    in another form.
-    """
-    if row.get("options") is None and row.get("choices") is None:
-        return ()
-    columns = read_columns(_ChoiceColumns, row)
-    column = "options" if columns.options is not None else "choices"
-    pairs = _pairs(columns.options if columns.options is not None else columns.choices)
-    if not pairs:
-        raise DataError(
-            f"The column {column!r} of the prompt {str(row.get(PROBLEM))[:60]!r} gives no list of options: it is "
-            "empty, or has more than 26 options without letters, or has a different number of labels and texts. "
-            "Correct the column, or remove it."
-        )
-    return pairs
-
-
-def lists(text: str, options: Sequence[Option]) -> bool:
-    """Whether the text names the last of the options by its label: `(D)`, `D)`, `D.` or `D:`."""
-    return re.search(rf"(?:^|[\s(]){re.escape(options[-1].label)}[).:]", text) is not None
-
-
-def _pairs(column: _Listing | None) -> tuple[Option, ...]:
-    if isinstance(column, _Labelled):
-        named = list(zip(column.label, column.text, strict=False)) if len(column.label) == len(column.text) else []
-    elif isinstance(column, dict):
-        named = [(label, text) for label, text in column.items() if text is not None]
-    else:
-        named = (
-            list(zip(ascii_uppercase, column or (), strict=False)) if len(column or ()) <= len(ascii_uppercase) else []
-        )
-    return tuple(Option(label.strip().upper(), text) for label, text in named)
 
 
 def _read(span: str, options: tuple[Option, ...]) -> str | None:

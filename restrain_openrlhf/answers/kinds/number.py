@@ -14,28 +14,9 @@ from restrain_openrlhf.answers import words
 from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT, SHORT, WINDOW
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading, units
-from restrain_openrlhf.answers.numerals import RAISED, SCALES, in_ascii, in_digits, on_the_line, without_ordinals
+from restrain_openrlhf.answers.numerals import NUMBER, RAISED, SCALE, in_digits, in_plain_signs, value_of
 from restrain_openrlhf.errors import DataError
 
-_CURRENCY = r"(?:US\$|[$€£¥₹])"
-# 1,234,567 and 12,34,567; 1_234_567; 1 234 567; 1234567
-_WHOLE = (
-    r"(?:\d{1,3}(?:,\d{2,3}){0,99},\d{3}(?![\d])|\d{1,3}(?:_\d{3}){1,99}(?![\d_])"
-    r"|[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3}){1,99}(?!\d)|\d{1,400})"
-)
-_SCALES: dict[str, int] = {"dozen": 12, **{word: 10**power for word, power in SCALES.items()}}
-_SCALE = "|".join(_SCALES)
-_POWER = r"(?:\s?[×x*·⋅]\s?10\s?(?:\^|\*\*)\s?[({]?(?P<power>[-+]?\d{1,4})[)}]?|[eE](?P<e>[-+]?\d{1,4}))"
-_NUMBER = re.compile(
-    # Scripts in which numbers and letters are not separated by spaces may have letters around a number.
-    rf"(?<![A-Za-z\dÀ-ÖØ-öø-\u058f_.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
-    rf"(?:10\s?(?:\^|\*\*)\s?[({{]?(?P<ten>[-+]?\d{{1,4}})[)}}]?"
-    rf"|(?:(?P<mixed>\d{{1,9}})\s(?=\d{{1,9}}/))?(?P<value>{_WHOLE}(?:\.\d{{0,400}})?|\.\d{{1,400}})"
-    rf"(?:\s?/\s?(?P<below>\d{{1,400}})(?!\d|\.\d)|{_POWER})?)"
-    # Not part of a longer number, of 1.2.3, 10_2 or 0x10.
-    rf"(?!\d|\.\d|_\d|e[-+]?\d|x\d)(?:[\s-]{{0,3}}(?P<scale>{_SCALE})s?\b)?",
-    re.IGNORECASE,
-)
 # Signs that the number is part of something larger: √2, 2+3, x/4, 2^10, 2π, 2½, 0.(3), 2 thousand million.
 _PART_AFTER = re.compile(
     r"(?:√|±|\}\s?\{|\\(?:overline|binom)\s?\{|\d\.\(|\d\s?\*\*|[\w)}π]/|[\w)}π]\s?[+*×·⋅]"
@@ -45,7 +26,7 @@ _PART_AFTER = re.compile(
 _PART_BEFORE = re.compile(
     rf"\.?\(\d|\*\*\d|[{RAISED}]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)|\s{{0,2}}{words.NOT}"
     r"|\s?(?:\^|√|π|\\(?:sqrt|pi|overline)\b|[+*×·⋅]\s?[\d\\√π(])"
-    rf"|\s+(?:{_SCALE})s?\b|[xyz]\b|\s(?:plus|minus|times|(?:divided|multiplied)\sby)\s",
+    rf"|\s+(?:{SCALE})s?\b|[xyz]\b|\s(?:plus|minus|times|(?:divided|multiplied)\sby)\s",
     re.IGNORECASE,
 )
 # The end of a term, after which a sign means addition or subtraction.
@@ -67,34 +48,11 @@ _REASON_AFTER = re.compile(r"(?<=\d)[^\d=]{0,40}?\s(?:because|since|that)\b")
 _WORD = re.compile(r"\s?-?([^\W\d_]+)")
 _WORD_BEFORE = re.compile(r"[^\W\d_]{3,}\s+\Z")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
-_LATEX = (
-    (re.compile(r"(\\[dt]?frac)\s?(\d)(?=\s?[\d{])"), r"\1{\2}"),
-    (re.compile(r"(\\[dt]?frac\s*\{\s*\d{1,100}\s*\})\s?(\d)"), r"\1{\2}"),
-    (re.compile(r"\\neq?\b|!="), "≠"),
-    (re.compile(r"\\(?:pm|mp)\b|\+/?-"), "±"),
-    (re.compile(r"(?<![\w)}])–(?=[.\d])"), "-"),
-    (re.compile(r"\\(?:leq?|lt)\b|<="), "≤"),
-    (re.compile(r"\\(?:geq?|gt)\b|>="), "≥"),
-    (re.compile(r"\\(?:text|mathrm|textrm|operatorname|mbox)\s*\{([^{}]{0,100})\}"), r" \1"),
-    (re.compile(r"(\d)\s?\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}"), r"\1 \2/\3"),
-    (re.compile(r"\\[dt]?frac\s*\{\s*([^{}]{1,100})\s*\}\s*\{\s*([^{}]{1,100})\s*\}"), r"\1/\2"),
-    (re.compile(r"\\(?:times|cdot)\s?"), "×"),
-    (re.compile(r"\\approx|\\simeq|≈"), "="),
-    (re.compile(r"\{,\}|,\\!|\\!"), ","),
-    (re.compile(r"\^\s?\\circ|\^\{\\circ\}|\\degree|\\circ"), "°"),
-    (re.compile(r"\\[,;: ]|~"), " "),
-    (re.compile(r"\\([$%_])"), r"\1"),
-    (re.compile(r"\\(?:mu)\b\s?"), "µ"),
-    (re.compile(r"\b(?:minus|negative)\s(?=[$€£]?[.\d])", re.IGNORECASE), "-"),
-    (re.compile(r"\\[()\[\]]|\\left|\\right|\*\*(?=\s|$|\.)|(?<![\w*])\*\*"), ""),
-)
-_SUPERSCRIPT = re.compile(rf"(?<=10)[⁻⁺]?[{RAISED}]{{1,4}}")
 # A number whose comma is a decimal mark or separates a list.
 _COMMA = re.compile(r"(?<![\w.,(\[{])(?:\d{1,3}(?:\.\d{3})+|\d{1,400}),\d{1,400}(?![,.]?\d|[)\]}])")
 # The longest unit, and words after a number that are no unit: 5 in total, 20 at most.
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
-_LARGEST_EXPONENT = 400
 # By the value of each number of a question, what stands around it there.
 _Asked = Mapping[Fraction | None, frozenset[str]]
 
@@ -143,7 +101,7 @@ class Number(AnswerKind):
             # The response says that something other than a number is the answer.
             return None
         found = _of_prose(text[-MAX_ANSWER:], str(row.get(PROBLEM) or ""))
-        return _checked(found, unit) or _undecided(_plain(line[-MAX_ANSWER:]), unit)
+        return _checked(found, unit) or _undecided(in_plain_signs(line[-MAX_ANSWER:]), unit)
 
     def key(self, answer: str, row: Row) -> str:
         """The value in the unit, as a whole number or a fraction; the text itself if it has no value."""
@@ -218,20 +176,12 @@ def _exact(setting: float) -> Fraction:
     return Fraction(Decimal(repr(setting)))
 
 
-def _plain(text: str) -> str:
-    """A span in plain signs: digits, ordinals, LaTeX, superscripts and minus signs in one notation."""
-    text = _SUPERSCRIPT.sub(lambda found: "^" + on_the_line(found[0]), without_ordinals(in_ascii(text)))
-    for pattern, replacement in _LATEX:
-        text = pattern.sub(replacement, text)
-    return text
-
-
 def _with_words(text: str) -> str:
     """A text in plain signs. If it has no digits, but begins with a number in words, that is in digits."""
-    if _has_digit(plain := _plain(text)):
+    if _has_digit(plain := in_plain_signs(text)):
         return plain
-    spelled = _plain(in_digits(text))
-    return spelled if _NUMBER.match(spelled) else plain
+    spelled = in_plain_signs(in_digits(text))
+    return spelled if NUMBER.match(spelled) else plain
 
 
 def _one_number(span: str) -> str | None:
@@ -240,7 +190,7 @@ def _one_number(span: str) -> str | None:
     for narrower in (reading.first_sentence, lambda text: _REASON.split(text)[0], _right_side):
         narrowed = narrower(side)
         side = narrowed if narrowed and _has_digit(narrowed) else side
-    return None if _TWO_VALUES.search(span) else _whole(side, list(_NUMBER.finditer(side)), 0)
+    return None if _TWO_VALUES.search(span) else _whole(side, list(NUMBER.finditer(side)), 0)
 
 
 def _right_side(text: str) -> str | None:
@@ -273,11 +223,11 @@ def _of_prose(text: str, question: str) -> str | None:
         for sentence in reversed(line):
             is_last = not (above or is_cut)
             is_repeated, is_short = reading.repeats(sentence, question), is_last and len(sentence) <= SHORT
-            if is_repeated or is_short:
-                strict = not is_last or not (is_repeated or is_one)
-                found = _of_sentence(_plain(sentence), _asked(question), strict)
-                if found is not None:
-                    return found or None
+            strict = not is_last or not (is_repeated or is_one)
+            is_read = is_repeated or is_short
+            found = _of_sentence(in_plain_signs(sentence), _asked(question), strict) if is_read else None
+            if found is not None or (is_cut and _has_digit(sentence)):
+                return found or None
     return None
 
 
@@ -288,7 +238,7 @@ def _of_sentence(sentence: str, asked: _Asked, strict: bool) -> str | None:
     parts = ["", *_SAYS.split(sentence)]
     for mark, whole in reversed(list(zip(parts[::2], parts[1::2], strict=True))):
         part = _with_words(_REASON_AFTER.split(whole)[0]) if mark or not strict else whole
-        numbers = list(_NUMBER.finditer(part))
+        numbers = list(NUMBER.finditer(part))
         for place, number in reversed(list(enumerate(numbers))):
             is_said = bool(mark) and not part[: number.start()].strip(" *_(")
             if not _is_asked(number, asked, mark if is_said else None):
@@ -300,16 +250,16 @@ def _of_sentence(sentence: str, asked: _Asked, strict: bool) -> str | None:
 def _asked(problem: str) -> _Asked:
     """The values of a question's numbers, each with the words right after them, and "=" if they stand after it."""
     found: dict[Fraction | None, frozenset[str]] = {}
-    for number in _NUMBER.finditer(text := _plain(in_digits(problem[-WINDOW:]))):
+    for number in NUMBER.finditer(text := in_plain_signs(in_digits(problem[-WINDOW:]))):
         before = "=" if text[: number.start()].rstrip().endswith("=") else None
         around = {each for each in (before, _next_word(number)) if each}
-        found[_of(number)] = found.get(_of(number), frozenset()) | around
+        found[value_of(number)] = found.get(value_of(number), frozenset()) | around
     return found
 
 
 def _is_asked(number: re.Match[str], asked: _Asked, mark: str | None) -> bool:
     """Whether it is the question's number, and not said ("is", "=") without the question's words around it."""
-    around = asked.get(_of(number))
+    around = asked.get(value_of(number))
     return around is not None and (mark is None or bool(around & {mark.strip(), _next_word(number)}))
 
 
@@ -325,7 +275,7 @@ def _has_digit(text: str) -> bool:
 def _undecided(text: str, unit: str | None) -> str | None:
     """The only number of a text, if it has a comma that no language decides on, with that as its only mark."""
     pointed, count = _COMMA.subn(lambda found: found[0].replace(".", "").replace(",", "."), text)
-    is_only = count == 1 and len(_NUMBER.findall(pointed)) == 1
+    is_only = count == 1 and len(NUMBER.findall(pointed)) == 1
     answer = _checked(_one_number(pointed), unit) if is_only else None
     return answer and answer.replace(".", ",", 1)
 
@@ -353,13 +303,13 @@ def _value(answer: str, unit: str | None) -> Fraction | None:
     if text is None:
         return None
     number, written = _split(text, unit)
-    value = None if unit is None and _SUFFIX.match(text, number.end()) else _of(number)
+    value = None if unit is None and _SUFFIX.match(text, number.end()) else value_of(number)
     return value if value is None or unit is None or not written else units.convert(value, written, unit)
 
 
 def _split(text: str, unit: str | None) -> tuple[re.Match[str], str]:
     """The number at the start of a text, and the unit after it; empty if no unit is asked for or known."""
-    number = _NUMBER.match(text)
+    number = NUMBER.match(text)
     assert number, "an answer begins with its number"
     return number, "" if unit is None else _unit_after(text[number.end() :])
 
@@ -375,16 +325,3 @@ def _unit_after(rest: str) -> str:
         if words and (is_all or not _NO_UNITS.intersection(words)) and units.is_unit(written):
             return written
     return ""
-
-
-def _of(number: re.Match[str]) -> Fraction | None:
-    """A number's exact value; None for a division by zero or an exponent of ten beyond 400."""
-    exponent = int(number["ten"] or number["power"] or number["e"] or 0)
-    if abs(exponent) > _LARGEST_EXPONENT or (number["below"] and not int(number["below"])):
-        return None
-    digits = re.sub(r"[^\d.]", "", number["value"] or "1")
-    value = Fraction(f"0{digits}" if digits.startswith(".") else digits.rstrip(".")) / int(number["below"] or 1)
-    value = (
-        (value + int(number["mixed"] or 0)) * Fraction(10) ** exponent * _SCALES.get((number["scale"] or "").lower(), 1)
-    )
-    return -value if "-" in (number["sign"], number["inner"]) else value

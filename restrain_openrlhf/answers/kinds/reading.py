@@ -143,7 +143,7 @@ def repeats(sentence: str, question: str) -> bool:
 
 @lru_cache(maxsize=1000)
 def _tokens(text: str) -> frozenset[str]:
-    return frozenset(word.removesuffix("s") for word in _TOKEN.findall(text.lower())) - _OF_ANY_QUESTION
+    return frozenset(word.removesuffix("s") for word in _TOKEN.findall(text.lower()) if word not in _OF_ANY_QUESTION)
 
 
 def after_is(sentence: str) -> str | None:
