@@ -12,7 +12,7 @@ from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, register
 from restrain_openrlhf.answers.kinds import reading
 from restrain_openrlhf.answers.kinds.options import Option, lists, options_of
-from restrain_openrlhf.answers.numerals import in_ascii
+from restrain_openrlhf.answers.numerals import in_ascii, in_digits
 from restrain_openrlhf.errors import DataError
 
 _ANNOUNCED = reading.announcement("answers?", "option", "choice")
@@ -37,8 +37,8 @@ _IN_PROSE = re.compile(
     rf"|^\W{{0,3}}(?P<first>(?-i:[A-Z]))[)*]{{0,3}}\s{{0,3}}{words.IS}\s{{0,3}}"
     rf"(?:[^\W\d_]{{1,4}}\s)?{words.any_of('right')}"
     r"|(?<!\w)(?<!\band\s)(?<!\bor\s)(?P<praised>(?-i:[A-Z]))[)*]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?"
-    r"(?:only\s{1,3})?(?:correct|right|best)\b"
-    r"|\b(?:so|hence|thus|therefore|be|choose|pick|select|with)\s{1,3}(?:it\s{1,3}is\s{1,3})?"
+    r"(?:only\s{1,3})?(?:correct|right|best|answer)\b"
+    r"|\b(?:so|hence|thus|therefore|be|it['’]s|choose|pick|select|with)\s{1,3}(?:it\s{1,3}is\s{1,3})?"
     r"[(*]{0,3}(?P<chosen>(?-i:[A-Z]))"
     r"(?=[)*.]{0,3}(?:\s*$|\s*—|\s+[–-]\s|,?\s+(?:because|since|as|for)\b))"
     r"|(?<![\w(])\((?P<bracketed>(?-i:[A-Z]))\)",
@@ -166,7 +166,7 @@ def _stands_alone(found: re.Match[str], rest: str, options: tuple[Option, ...]) 
         return False
     if _ANOTHER.match(rest) or _SEPARATOR.match(rest) or _REASON.match(rest):
         return True
-    return bool(found["close"]) or _by_text(reading.first_sentence(rest), options) is not None
+    return bool(found["close"]) or _by_text(reading.first_sentence(rest.lstrip("-–—")), options) is not None
 
 
 @lru_cache(maxsize=4000)
@@ -181,7 +181,10 @@ def _plain(text: str) -> str:
 
 
 # From the strictest to the most lenient, by which "the lungs" equals "Lungs".
-_FORMS: tuple[Callable[[str], str], ...] = (str.strip, _plain, lambda text: _plain(text).casefold(), _folded)
+_FORMS: tuple[Callable[[str], str], ...] = (
+    *(str.strip, _plain, lambda text: _plain(text).casefold(), _folded),
+    lambda text: in_digits(_folded(text)),
+)
 
 
 def _by_text(span: str, options: tuple[Option, ...]) -> str | None:
@@ -204,7 +207,7 @@ def _by_start(span: str, options: tuple[Option, ...]) -> str | None:
     longest = {text for length, text in starts if length == max(starts)[0]}
     if len(longest) != 1:
         return None
-    return "" if len(_in_sentence(reading.first_sentence(begun), options)) > 1 else longest.pop()
+    return "" if len(_in_sentence(reading.first_sentence(span), options)) > 1 else longest.pop()
 
 
 def _begins(span: str, option: str) -> bool:
@@ -227,7 +230,9 @@ def _is_marked(label: re.Match[str]) -> bool:
 
 def _of_line(line: str, options: tuple[Option, ...]) -> str | None:
     """The option in the last line: the whole line, or a letter named in prose; empty if it names several in a list."""
-    whole = _read_strictly(line, options)
+    # Of several sentences, the first one may name an option that is not the choice.
+    is_one = len(reading.sentences(line)) == 1 or _LABEL.match(line) is not None
+    whole = _read_strictly(line, options) if is_one else None
     if whole is not None:
         return whole
     named = [found for found in _IN_PROSE.finditer(line) if not _is_ruled_out(line, *found.span(found.lastgroup or 0))]
@@ -253,23 +258,26 @@ def _named(text: str, options: tuple[Option, ...], question: str) -> str | None:
     found = set[str]()
     for sentence in (each for line in text.split("\n") for each in reading.sentences(line)):
         named = _in_sentence(sentence, options)
-        rest = sentence.lower().replace(_folded(next(iter(named), "")), "")
-        if len(named) == 1 and (len(sentence) + 1 >= len(text.strip()) or reading.repeats(rest, question)):
+        rest = _folded(sentence).replace(_folded(next(iter(named), "")), "").strip(" .,*")
+        is_all = not rest or len(sentence) + 1 >= len(text.strip())
+        if len(named) == 1 and (is_all or reading.repeats(rest, question)):
             found |= named
     return found.pop() if len(found) == 1 else None
 
 
 def _in_sentence(sentence: str, options: tuple[Option, ...]) -> set[str]:
-    """The options whose texts the sentence has as words and does not rule out. Of two at one place the longer counts."""
+    """The options whose texts the sentence has as words and does not rule out; of two at one place the longer one.
+
+    A text of one sign is too often a part of something else, and "no" counts at the beginning alone.
+    """
     text, found = _folded(sentence), set[str]()
-    for option in sorted(options, key=lambda option: -len(option.text)):
-        words = _folded(option.text)
-        # A text of one letter, or "no", is too often a part of something else.
-        pattern = rf"(?<!\w){re.escape(words)}(?!\w)" if len(words) > 2 else rf"\A{re.escape(words)}(?=,|\Z)"
-        places = [] if len(words) < 2 else list(re.finditer(pattern, text))
+    named = [(len(_folded(each.text)), _folded(each.text), each.text) for each in options]
+    for length, name, option in sorted(named, reverse=True):
+        pattern = rf"\A{re.escape(name)}(?=,|\Z)" if length <= len("no") else rf"(?<!\w){re.escape(name)}(?!\w)"
+        places = list(re.finditer(pattern, text)) if length > 1 else []
+        if any(not _NOT.search(text[max(each.start() - _CLAUSE, 0) : each.start()]) for each in places):
+            found.add(option)
         text = re.sub(pattern, " ", text) if places else text
-        if any(not _NOT.search(each.string[max(each.start() - _CLAUSE, 0) : each.start()]) for each in places):
-            found.add(option.text)
     return found
 
 

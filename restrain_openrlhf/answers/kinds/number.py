@@ -44,7 +44,7 @@ _SAYS = re.compile(
     re.IGNORECASE,
 )
 _CUT_OFF = re.compile(r"[^\W\d_]\s*\Z|[-+*/=(,]\s*\Z")
-_REASON_AFTER = re.compile(r"(?<=\d)[^\d=]{0,40}?\s(?:because|since|that)\b")
+_BECAUSE, _THAT = (re.compile(rf"(?<=\d)[^\d=]{{0,40}}?\s(?:{word})\b") for word in ("because|since", "that"))
 _WORD = re.compile(r"\s?-?([^\W\d_]+)")
 _WORD_BEFORE = re.compile(r"[^\W\d_]{3,}\s+\Z")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
@@ -218,6 +218,8 @@ def _of_prose(text: str, question: str) -> str | None:
     """
     lines = [reading.sentences(reading.last_line(line)) for line in text.split("\n") if reading.bare(line)]
     is_one = sum(map(len, lines)) == 1
+    # A number alone is stated, even if it is one of the question's.
+    asked = _asked(question) if text.count(" ") else {}
     is_cut = not is_one and _CUT_OFF.search(text) is not None
     for above, line in enumerate(reversed(lines)):
         for sentence in reversed(line):
@@ -225,7 +227,7 @@ def _of_prose(text: str, question: str) -> str | None:
             is_repeated, is_short = reading.repeats(sentence, question), is_last and len(sentence) <= SHORT
             strict = not is_last or not (is_repeated or is_one)
             is_read = is_repeated or is_short
-            found = _of_sentence(in_plain_signs(sentence), _asked(question), strict) if is_read else None
+            found = _of_sentence(in_plain_signs(sentence), asked, strict) if is_read else None
             if found is not None or (is_cut and _has_digit(sentence)):
                 return found or None
     return None
@@ -235,9 +237,9 @@ def _of_sentence(sentence: str, asked: _Asked, strict: bool) -> str | None:
     """The last number that is not the question's, with the text after it; empty for a list, a sum and the like."""
     if _TWO_VALUES.search(sentence):
         return ""
-    parts = ["", *_SAYS.split(sentence)]
+    parts = ["", *_SAYS.split(_BECAUSE.split(sentence)[0])]
     for mark, whole in reversed(list(zip(parts[::2], parts[1::2], strict=True))):
-        part = _with_words(_REASON_AFTER.split(whole)[0]) if mark or not strict else whole
+        part = _with_words(_THAT.split(whole)[0]) if mark or not strict else whole
         numbers = list(NUMBER.finditer(part))
         for place, number in reversed(list(enumerate(numbers))):
             is_said = bool(mark) and not part[: number.start()].strip(" *_(")
