@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -71,7 +72,10 @@ _LATEX = (
     (re.compile(r"\\[()\[\]]|\\left|\\right|\*\*(?=\s|$|\.)|(?<![\w*])\*\*"), ""),
 )
 _SUPERSCRIPT = re.compile(rf"(?<=10)[⁻⁺]?[{RAISED}]{{1,4}}")
+_NEXT = re.compile(r"\s?-?([^\W\d_]+)")
 _LARGEST_EXPONENT = 400
+# By the value of each number of a text, what stands around it there.
+Neighbours = Mapping[Fraction | None, frozenset[str]]
 
 
 def in_ascii(text: str) -> str:
@@ -159,3 +163,19 @@ def value_of(number: re.Match[str]) -> Fraction | None:
         (value + int(number["mixed"] or 0)) * Fraction(10) ** exponent * _SCALED.get((number["scale"] or "").lower(), 1)
     )
     return -value if "-" in (number["sign"], number["inner"]) else value
+
+
+@lru_cache(maxsize=1000)
+def with_neighbours(text: str) -> Neighbours:
+    """The values of a text's numbers, each with the words right after them, and "=" if they stand after it."""
+    found: dict[Fraction | None, frozenset[str]] = {}
+    for number in NUMBER.finditer(plain := in_plain_signs(in_digits(text))):
+        before = "=" if plain[: number.start()].rstrip().endswith("=") else None
+        around = {each for each in (before, next_word(number)) if each}
+        found[value_of(number)] = found.get(value_of(number), frozenset()) | around
+    return found
+
+
+def next_word(number: re.Match[str]) -> str:
+    found = _NEXT.match(number.string, number.end())
+    return found[1].lower() if found else ""

@@ -1,7 +1,7 @@
 """Numbers: the value that a response states, equal within a tolerance, in the row's unit if it has one."""
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -14,7 +14,17 @@ from restrain_openrlhf.answers import words
 from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT, SHORT, WINDOW
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading, units
-from restrain_openrlhf.answers.numerals import NUMBER, RAISED, SCALE, in_digits, in_plain_signs, value_of
+from restrain_openrlhf.answers.numerals import (
+    NUMBER,
+    RAISED,
+    SCALE,
+    Neighbours,
+    in_digits,
+    in_plain_signs,
+    next_word,
+    value_of,
+    with_neighbours,
+)
 from restrain_openrlhf.errors import DataError
 
 # Signs that the number is part of something larger: √2, 2+3, x/4, 2^10, 2π, 2½, 0.(3), 2 thousand million.
@@ -45,7 +55,6 @@ _SAYS = re.compile(
 )
 _CUT_OFF = re.compile(r"[^\W\d_]\s*\Z|[-+*/=(,]\s*\Z")
 _BECAUSE, _THAT = (re.compile(rf"(?<=\d)[^\d=]{{0,40}}?\s(?:{word})\b") for word in ("because|since", "that"))
-_WORD = re.compile(r"\s?-?([^\W\d_]+)")
 _WORD_BEFORE = re.compile(r"[^\W\d_]{3,}\s+\Z")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 # A number whose comma is a decimal mark or separates a list.
@@ -53,8 +62,6 @@ _COMMA = re.compile(r"(?<![\w.,(\[{])(?:\d{1,3}(?:\.\d{3})+|\d{1,400}),\d{1,400}
 # The longest unit, and words after a number that are no unit: 5 in total, 20 at most.
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
-# By the value of each number of a question, what stands around it there.
-_Asked = Mapping[Fraction | None, frozenset[str]]
 
 
 class _NumberColumns(BaseModel):
@@ -219,7 +226,7 @@ def _of_prose(text: str, question: str) -> str | None:
     lines = [reading.sentences(reading.last_line(line)) for line in text.split("\n") if reading.bare(line)]
     is_one = sum(map(len, lines)) == 1
     # A number alone is stated, even if it is one of the question's.
-    asked = _asked(question) if text.count(" ") else {}
+    asked = with_neighbours(question[-WINDOW:]) if text.count(" ") else {}
     is_cut = not is_one and _CUT_OFF.search(text) is not None
     for above, line in enumerate(reversed(lines)):
         for sentence in reversed(line):
@@ -233,7 +240,7 @@ def _of_prose(text: str, question: str) -> str | None:
     return None
 
 
-def _of_sentence(sentence: str, asked: _Asked, strict: bool) -> str | None:
+def _of_sentence(sentence: str, asked: Neighbours, strict: bool) -> str | None:
     """The last number that is not the question's, with the text after it; empty for a list, a sum and the like."""
     if _TWO_VALUES.search(sentence):
         return ""
@@ -248,26 +255,10 @@ def _of_sentence(sentence: str, asked: _Asked, strict: bool) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1000)
-def _asked(problem: str) -> _Asked:
-    """The values of a question's numbers, each with the words right after them, and "=" if they stand after it."""
-    found: dict[Fraction | None, frozenset[str]] = {}
-    for number in NUMBER.finditer(text := in_plain_signs(in_digits(problem[-WINDOW:]))):
-        before = "=" if text[: number.start()].rstrip().endswith("=") else None
-        around = {each for each in (before, _next_word(number)) if each}
-        found[value_of(number)] = found.get(value_of(number), frozenset()) | around
-    return found
-
-
-def _is_asked(number: re.Match[str], asked: _Asked, mark: str | None) -> bool:
+def _is_asked(number: re.Match[str], asked: Neighbours, mark: str | None) -> bool:
     """Whether it is the question's number, and not said ("is", "=") without the question's words around it."""
     around = asked.get(value_of(number))
-    return around is not None and (mark is None or bool(around & {mark.strip(), _next_word(number)}))
-
-
-def _next_word(number: re.Match[str]) -> str:
-    found = _WORD.match(number.string, number.end())
-    return found[1].lower() if found else ""
+    return around is not None and (mark is None or bool(around & {mark.strip(), next_word(number)}))
 
 
 def _has_digit(text: str) -> bool:
