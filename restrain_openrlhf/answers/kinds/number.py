@@ -10,21 +10,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from restrain_openrlhf.answers import words
+from restrain_openrlhf.answers import numerals, words
 from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT, SHORT, WINDOW
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading, units
-from restrain_openrlhf.answers.numerals import (
-    NUMBER,
-    RAISED,
-    SCALE,
-    Neighbours,
-    in_digits,
-    in_plain_signs,
-    next_word,
-    value_of,
-    with_neighbours,
-)
+from restrain_openrlhf.answers.numerals import NUMBER, Neighbours, in_plain_signs, next_word, value_of
 from restrain_openrlhf.errors import DataError
 
 # Signs that the number is part of something larger: √2, 2+3, x/4, 2^10, 2π, 2½, 0.(3), 2 thousand million.
@@ -34,9 +24,9 @@ _PART_AFTER = re.compile(
     r"|\bmultiple\sof|_)\s?[({]?\Z"
 )
 _PART_BEFORE = re.compile(
-    rf"\.?\(\d|\*\*\d|[{RAISED}]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)|\s{{0,2}}{words.NOT}"
+    rf"\.?\(\d|\*\*\d|[{numerals.RAISED}]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)|\s{{0,2}}{words.NOT}"
     r"|\s?(?:\^|√|π|\\(?:sqrt|pi|overline)\b|[+*×·⋅]\s?[\d\\√π(])"
-    rf"|\s+(?:{SCALE})s?\b|[xyz]\b|\s(?:plus|minus|times|(?:divided|multiplied)\sby)\s",
+    rf"|\s+(?:{numerals.SCALE})s?\b|[xyz]\b|\s(?:plus|minus|times|(?:divided|multiplied)\sby)\s",
     re.IGNORECASE,
 )
 # The end of a term, after which a sign means addition or subtraction.
@@ -187,7 +177,7 @@ def _with_words(text: str) -> str:
     """A text in plain signs. If it has no digits, but begins with a number in words, that is in digits."""
     if _has_digit(plain := in_plain_signs(text)):
         return plain
-    spelled = in_plain_signs(in_digits(text))
+    spelled = in_plain_signs(numerals.in_digits(text))
     return spelled if NUMBER.match(spelled) else plain
 
 
@@ -226,7 +216,7 @@ def _of_prose(text: str, question: str) -> str | None:
     lines = [reading.sentences(reading.last_line(line)) for line in text.split("\n") if reading.bare(line)]
     is_one = sum(map(len, lines)) == 1
     # A number alone is stated, even if it is one of the question's.
-    asked = with_neighbours(question[-WINDOW:]) if text.count(" ") else {}
+    asked = numerals.with_neighbours(question[-WINDOW:]) if text.count(" ") else {}
     is_cut = not is_one and _CUT_OFF.search(text) is not None
     for above, line in enumerate(reversed(lines)):
         for sentence in reversed(line):
