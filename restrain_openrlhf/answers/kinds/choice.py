@@ -71,7 +71,7 @@ class Choice(AnswerKind):
     version: ClassVar[str] = "7"
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
-        "line, or the option's own text. A letter beyond the options is no answer."
+        "line, or its text, also in a sentence that repeats the question. A letter beyond the options is no answer."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"options", "choices"})
     without_effect: ClassVar[frozenset[str]] = frozenset({"gold"})
@@ -99,7 +99,7 @@ class Choice(AnswerKind):
                 return found or None
         text = _without_a_list(text)
         last, first = reading.last_line(text)[-MAX_ANSWER:], reading.first_line(text)[:MAX_ANSWER]
-        ways = (
+        ways: tuple[Callable[[], str | None], ...] = (
             lambda: _of_line(last, options),
             lambda: _marked(first, options),
             lambda: _named(text[-MAX_ANSWER:], options, str(row.get(PROBLEM) or "")),

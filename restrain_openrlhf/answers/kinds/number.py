@@ -69,7 +69,7 @@ class Number(AnswerKind):
 
     version: ClassVar[str] = "7"
     reads: ClassVar[str] = (
-        'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line. '
+        'An answer is one number in a tag, in a box or after "the answer is", or the last number of a sentence. '
         "A list, a range, a bound, a sum, a root, or a number with a unit of another dimension is no answer, and a "
         "last line is not read where a tag, a box or an announcement on it has no number."
     )
