@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.answers.kind import parse_cell
-from restrain_openrlhf.answers.kinds.choice import lists, options_of
+from restrain_openrlhf.answers.kinds.options import lists, options_of
 from restrain_openrlhf.data.prompt_reader import TextOrChat, reworded, text_of
 from restrain_openrlhf.errors import DataError
 

@@ -2,19 +2,17 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from string import ascii_uppercase
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import ClassVar, Literal
 
 from restrain_openrlhf.answers import words
 from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW
-from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, ParsedCell, Row, read_columns, register
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, register
 from restrain_openrlhf.answers.kinds import reading
-from restrain_openrlhf.answers.numerals import in_ascii
+from restrain_openrlhf.answers.kinds.options import Option, lists, options_of
+from restrain_openrlhf.answers.numerals import in_ascii, in_digits
 from restrain_openrlhf.errors import DataError
 
 _ANNOUNCED = reading.announcement("answers?", "option", "choice")
@@ -39,8 +37,8 @@ _IN_PROSE = re.compile(
     rf"|^\W{{0,3}}(?P<first>(?-i:[A-Z]))[)*]{{0,3}}\s{{0,3}}{words.IS}\s{{0,3}}"
     rf"(?:[^\W\d_]{{1,4}}\s)?{words.any_of('right')}"
     r"|(?<!\w)(?<!\band\s)(?<!\bor\s)(?P<praised>(?-i:[A-Z]))[)*]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?"
-    r"(?:correct|right|best)\b"
-    r"|\b(?:so|hence|thus|therefore|be|choose|pick|select|with)\s{1,3}(?:it\s{1,3}is\s{1,3})?"
+    r"(?:only\s{1,3})?(?:correct|right|best|answer)\b"
+    r"|\b(?:so|hence|thus|therefore|be|it['’]s|choose|pick|select|with)\s{1,3}(?:it\s{1,3}is\s{1,3})?"
     r"[(*]{0,3}(?P<chosen>(?-i:[A-Z]))"
     r"(?=[)*.]{0,3}(?:\s*$|\s*—|\s+[–-]\s|,?\s+(?:because|since|as|for)\b))"
     r"|(?<![\w(])\((?P<bracketed>(?-i:[A-Z]))\)",
@@ -48,7 +46,7 @@ _IN_PROSE = re.compile(
 )
 # Words that rule out the letter after them, within a clause; and words that rule out one or more letters before them.
 _NOT = re.compile(
-    r"(?:\b(?:not|cannot|neither|nor|never|except|rule[sd]?\s+out|eliminated?)\b|n['’]t\b)"
+    r"(?:\b(?:no(?=\s)(?!\sdoubt)|not|cannot|neither|nor|never|except|rule[sd]?\s+out|eliminated?)\b|n['’]t\b)"
     r"(?:(?!\b(?:is|are|but|so|hence|thus|therefore|because|since|as|leav(?:es|ing))\b"
     r"|(?:,|\band)\s{1,3}(?:choose|pick|select)\b)[^.;:!?])*\Z",
     re.IGNORECASE,
@@ -62,32 +60,6 @@ _CLAUSE = 100
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
 
 
-class _Labelled(BaseModel):
-    """ARC's and CommonsenseQA's columns of options: the labels, and the texts in the same order."""
-
-    label: list[str] = Field(min_length=1)
-    text: list[str] = Field(min_length=1)
-
-
-# In a Parquet file, each row's mapping has every key of the file, with None for options that the row lacks.
-_Listing = _Labelled | dict[str, str | None] | list[str]
-
-
-class _ChoiceColumns(BaseModel):
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
-    options: Annotated[_Listing | None, ParsedCell] = None
-    choices: Annotated[_Listing | None, ParsedCell] = None
-
-
-@dataclass(frozen=True)
-class Option:
-    """One of a row's options: the label by which the prompt names it, and its text."""
-
-    label: str
-    text: str
-
-
 @register
 class Choice(AnswerKind):
     """The option that a response chooses: its letter, or the option's own text if the row has options.
@@ -96,10 +68,10 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "6"
+    version: ClassVar[str] = "7"
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
-        "line, or the option's own text. A letter beyond the options is no answer."
+        "line, or its text, also in a sentence that repeats the question. A letter beyond the options is no answer."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"options", "choices"})
     without_effect: ClassVar[frozenset[str]] = frozenset({"gold"})
@@ -125,9 +97,15 @@ class Choice(AnswerKind):
         for span in reading.stated(text, _ANNOUNCED):
             if (found := _read(span, options)) is not None:
                 return found or None
-        text = _without_the_list(text, options)
-        last = _in_last_line(reading.last_line(text)[-MAX_ANSWER:], options)
-        return (_alone(reading.first_line(text)[:MAX_ANSWER], options) if last is None else last) or None
+        text = _without_a_list(text)
+        last, first = reading.last_line(text)[-MAX_ANSWER:], reading.first_line(text)[:MAX_ANSWER]
+        ways: tuple[Callable[[], str | None], ...] = (
+            lambda: _of_line(last, options),
+            lambda: _marked(first, options),
+            lambda: _named(text[-MAX_ANSWER:], options, str(row.get(PROBLEM) or "")),
+            lambda: _said(last, options),
+        )
+        return next((found for way in ways if (found := way()) is not None), None) or None
 
     def key(self, answer: str, row: Row) -> str:
         """The option's text, or the letter if the row has no options."""
@@ -149,43 +127,6 @@ class Choice(AnswerKind):
             + ("no option" if not found else f"two options ({' and '.join(sorted(map(repr, found)))})")
             + f" of {[option.text[:40] for option in options]}. Correct it, or set `gold` to letter, place or text."
         )
-
-
-def options_of(row: Row) -> tuple[Option, ...]:
-    """A row's options in order, from its column `options` or `choices`; none if it has neither.
-
-    The options of a list are labelled A, B, C and so on, those of a mapping by its keys. Raises DataError for a column
-    in another form.
-    """
-    if row.get("options") is None and row.get("choices") is None:
-        return ()
-    columns = read_columns(_ChoiceColumns, row)
-    column = "options" if columns.options is not None else "choices"
-    pairs = _pairs(columns.options if columns.options is not None else columns.choices)
-    if not pairs:
-        raise DataError(
-            f"The column {column!r} of the prompt {str(row.get(PROBLEM))[:60]!r} gives no list of options: it is "
-            "empty, or has more than 26 options without letters, or has a different number of labels and texts. "
-            "Correct the column, or remove it."
-        )
-    return pairs
-
-
-def lists(text: str, options: Sequence[Option]) -> bool:
-    """Whether the text names the last of the options by its label: `(D)`, `D)`, `D.` or `D:`."""
-    return re.search(rf"(?:^|[\s(]){re.escape(options[-1].label)}[).:]", text) is not None
-
-
-def _pairs(column: _Listing | None) -> tuple[Option, ...]:
-    if isinstance(column, _Labelled):
-        named = list(zip(column.label, column.text, strict=False)) if len(column.label) == len(column.text) else []
-    elif isinstance(column, dict):
-        named = [(label, text) for label, text in column.items() if text is not None]
-    else:
-        named = (
-            list(zip(ascii_uppercase, column or (), strict=False)) if len(column or ()) <= len(ascii_uppercase) else []
-        )
-    return tuple(Option(label.strip().upper(), text) for label, text in named)
 
 
 def _read(span: str, options: tuple[Option, ...]) -> str | None:
@@ -225,7 +166,7 @@ def _stands_alone(found: re.Match[str], rest: str, options: tuple[Option, ...]) 
         return False
     if _ANOTHER.match(rest) or _SEPARATOR.match(rest) or _REASON.match(rest):
         return True
-    return bool(found["close"]) or _by_text(reading.first_sentence(rest), options) is not None
+    return bool(found["close"]) or _by_text(reading.first_sentence(rest.lstrip("-–—")), options) is not None
 
 
 @lru_cache(maxsize=4000)
@@ -240,7 +181,10 @@ def _plain(text: str) -> str:
 
 
 # From the strictest to the most lenient, by which "the lungs" equals "Lungs".
-_FORMS: tuple[Callable[[str], str], ...] = (str.strip, _plain, lambda text: _plain(text).casefold(), _folded)
+_FORMS: tuple[Callable[[str], str], ...] = (
+    *(str.strip, _plain, lambda text: _plain(text).casefold(), _folded),
+    lambda text: in_digits(_folded(text)),
+)
 
 
 def _by_text(span: str, options: tuple[Option, ...]) -> str | None:
@@ -263,8 +207,7 @@ def _by_start(span: str, options: tuple[Option, ...]) -> str | None:
     longest = {text for length, text in starts if length == max(starts)[0]}
     if len(longest) != 1:
         return None
-    rest = begun[max(starts)[0] :].lstrip(" .,;:-–—")
-    return "" if _by_text(reading.first_sentence(rest), options) else longest.pop()
+    return "" if len(_in_sentence(reading.first_sentence(span), options)) > 1 else longest.pop()
 
 
 def _begins(span: str, option: str) -> bool:
@@ -272,39 +215,80 @@ def _begins(span: str, option: str) -> bool:
     return bool(option) and span.startswith(option) and bool(_SEPARATOR.match(rest) or _REASON.match(rest))
 
 
-def _without_the_list(text: str, options: tuple[Option, ...]) -> str:
-    """The text without its last lines if these repeat all options, because the last one is not the choice."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    ends = lines[-len(options) :]
-    found = [_LABEL.match(reading.last_line(line).replace("**", "")) for line in ends]
-    labels = [each["label"].upper() for each in found if each]
-    again = len(options) > 1 and labels == [option.label for option in options]
-    return "\n".join(lines[: -len(options)]) if again else text
+def _without_a_list(text: str) -> str:
+    """The text without the lines that begin with a label, if there are several labels, because none is the choice."""
+    lines = text.splitlines()
+    found = [_LABEL.match(reading.last_line(line).replace("**", "")) for line in lines]
+    labels = [each["label"].upper() if each and _is_marked(each) else None for each in found]
+    is_list = len({label for label in labels if label}) > 1
+    return "\n".join(line for line, label in zip(lines, labels, strict=True) if not (is_list and label))
 
 
-def _in_last_line(line: str, options: tuple[Option, ...]) -> str | None:
-    """The option in the last line: the whole line, a letter named in prose, or what follows "is"."""
-    whole = _read_strictly(line, options)
+def _is_marked(label: re.Match[str]) -> bool:
+    return bool(label["close"] or re.match(r"[.:](?:\s|$)", label.string[label.end() :]))
+
+
+def _of_line(line: str, options: tuple[Option, ...]) -> str | None:
+    """The option in the last line: the whole line, or a letter named in prose; empty if it names several in a list."""
+    # Of several sentences, the first one may name an option that is not the choice.
+    is_one = len(reading.sentences(line)) == 1 or _LABEL.match(line) is not None
+    whole = _read_strictly(line, options) if is_one else None
     if whole is not None:
         return whole
-    named = [found for found in _IN_PROSE.finditer(line) if not _is_ruled_out(line, found)]
-    if named:
-        (label,) = [group for group in named[-1].groups() if group]
-        return next((option.text for option in options if option.label == label), "") if options else label
+    named = [found for found in _IN_PROSE.finditer(line) if not _is_ruled_out(line, *found.span(found.lastgroup or 0))]
+    if not named:
+        return None
+    if named[-1]["bracketed"] and len({found["bracketed"] for found in named if found["bracketed"]}) > 1:
+        return ""
+    label = named[-1][named[-1].lastgroup or 0]
+    return next((option.text for option in options if option.label == label), "") if options else label
+
+
+def _marked(line: str, options: tuple[Option, ...]) -> str | None:
+    """The option of a first line that has only its letter, or begins with it in an option's form: `C) Paris`."""
+    text = reading.bare(line).replace("**", "").strip(" .*")
+    found = _LABEL.match(text)
+    if found is None or found["label"].islower() or _IS_NOT.match(text, found.end()):
+        return None
+    return _labelled(found, options) if found.end() == len(text) or _is_marked(found) else None
+
+
+def _named(text: str, options: tuple[Option, ...], question: str) -> str | None:
+    """The only option that the sentences name by its text of which each repeats the question and names one option."""
+    found = set[str]()
+    for sentence in (each for line in text.split("\n") for each in reading.sentences(line)):
+        named = _in_sentence(sentence, options)
+        rest = _folded(sentence).replace(_folded(next(iter(named), "")), "").strip(" .,*")
+        is_all = not rest or len(sentence) + 1 >= len(text.strip())
+        if len(named) == 1 and (is_all or reading.repeats(rest, question)):
+            found |= named
+    return found.pop() if len(found) == 1 else None
+
+
+def _in_sentence(sentence: str, options: tuple[Option, ...]) -> set[str]:
+    """The options whose texts the sentence has as words and does not rule out; of two at one place the longer one.
+
+    A text of one sign is too often a part of something else, and "no" counts at the beginning alone.
+    """
+    text, found = _folded(sentence), set[str]()
+    named = [(len(_folded(each.text)), _folded(each.text), each.text) for each in options]
+    for length, name, option in sorted(named, reverse=True):
+        pattern = rf"\A{re.escape(name)}(?=,|\Z)" if length <= len("no") else rf"(?<!\w){re.escape(name)}(?!\w)"
+        places = list(re.finditer(pattern, text)) if length > 1 else []
+        if any(not _NOT.search(text[max(each.start() - _CLAUSE, 0) : each.start()]) for each in places):
+            found.add(option)
+        text = re.sub(pattern, " ", text) if places else text
+    return found
+
+
+def _said(line: str, options: tuple[Option, ...]) -> str | None:
     said = reading.after_is(reading.last_sentence(line))
     return _read_strictly(said, options) if said else None
 
 
-def _is_ruled_out(line: str, found: re.Match[str]) -> bool:
+def _is_ruled_out(line: str, start: int, end: int) -> bool:
     """Whether the line says that this letter is not the answer."""
-    start, end = found.span(found.lastgroup or 0)
     return bool(_NOT.search(line[max(start - _CLAUSE, 0) : start]) or _IS_NOT.match(line, end))
-
-
-def _alone(line: str, options: tuple[Option, ...]) -> str | None:
-    """The option of a line that has only its letter."""
-    found = _LABEL.fullmatch(reading.bare(line).strip(" .*"))
-    return _labelled(found, options) if found and not found["label"].islower() else None
 
 
 def _read_strictly(line: str, options: tuple[Option, ...]) -> str | None:

@@ -5,45 +5,28 @@ from collections.abc import Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from restrain_openrlhf.answers import words
-from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT, WINDOW
+from restrain_openrlhf.answers import numerals, words
+from restrain_openrlhf.answers.extract import MAX_ANSWER, RULED_OUT, SHORT, WINDOW
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading, units
-from restrain_openrlhf.answers.numerals import RAISED, SCALES, in_ascii, in_digits, on_the_line, without_ordinals
+from restrain_openrlhf.answers.numerals import NUMBER, Neighbours, in_plain_signs, next_word, value_of
 from restrain_openrlhf.errors import DataError
 
-_CURRENCY = r"(?:US\$|[$€£¥₹])"
-# 1,234,567 and 12,34,567; 1_234_567; 1 234 567; 1234567
-_WHOLE = (
-    r"(?:\d{1,3}(?:,\d{2,3}){0,99},\d{3}(?![\d])|\d{1,3}(?:_\d{3}){1,99}(?![\d_])"
-    r"|[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3}){1,99}(?!\d)|\d{1,400})"
-)
-_SCALES: dict[str, int] = {"dozen": 12, **{word: 10**power for word, power in SCALES.items()}}
-_SCALE = "|".join(_SCALES)
-_POWER = r"(?:\s?[×x*·⋅]\s?10\s?(?:\^|\*\*)\s?[({]?(?P<power>[-+]?\d{1,4})[)}]?|[eE](?P<e>[-+]?\d{1,4}))"
-_NUMBER = re.compile(
-    # Scripts in which numbers and letters are not separated by spaces may have letters around a number.
-    rf"(?<![A-Za-z\dÀ-ÖØ-öø-\u058f_.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
-    rf"(?:10\s?(?:\^|\*\*)\s?[({{]?(?P<ten>[-+]?\d{{1,4}})[)}}]?"
-    rf"|(?:(?P<mixed>\d{{1,9}})\s(?=\d{{1,9}}/))?(?P<value>{_WHOLE}(?:\.\d{{0,400}})?|\.\d{{1,400}})"
-    rf"(?:\s?/\s?(?P<below>\d{{1,400}})(?!\d|\.\d)|{_POWER})?)"
-    # Not part of a longer number, of 1.2.3, 10_2 or 0x10.
-    rf"(?!\d|\.\d|_\d|e[-+]?\d|x\d)(?:[\s-]{{0,3}}(?P<scale>{_SCALE})s?\b)?",
-    re.IGNORECASE,
-)
 # Signs that the number is part of something larger: √2, 2+3, x/4, 2^10, 2π, 2½, 0.(3), 2 thousand million.
 _PART_AFTER = re.compile(
     r"(?:√|±|\}\s?\{|\\(?:overline|binom)\s?\{|\d\.\(|\d\s?\*\*|[\w)}π]/|[\w)}π]\s?[+*×·⋅]"
-    r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?)\s?[({]?\Z"
+    r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?|\b(?:divided|multiplied)\sby"
+    r"|\bmultiple\sof|_)\s?[({]?\Z"
 )
 _PART_BEFORE = re.compile(
-    rf"\.?\(\d|\*\*\d|[{RAISED}]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)|\s{{0,2}}{words.NOT}"
+    rf"\.?\(\d|\*\*\d|[{numerals.RAISED}]|[+*×·⋅][A-Za-z]|\s?[≠≤≥]|\s?[<>]\s?[A-Za-z]\b(?!>)|\s{{0,2}}{words.NOT}"
     r"|\s?(?:\^|√|π|\\(?:sqrt|pi|overline)\b|[+*×·⋅]\s?[\d\\√π(])"
-    rf"|\s+(?:{_SCALE})s?\b",
+    rf"|\s+(?:{numerals.SCALE})s?\b|[xyz]\b|\s(?:plus|minus|times|(?:divided|multiplied)\sby)\s",
     re.IGNORECASE,
 )
 # The end of a term, after which a sign means addition or subtraction.
@@ -52,35 +35,23 @@ _TERM = re.compile(r"(?:\b[A-Za-z]|[)}π|]|\^-?\w{1,9})\s?\Z")
 _SUFFIX = re.compile(r"(?:[kKMB]|bn|mn)\b")
 # Text between two numbers that are a list, a range, a ratio, a date, or one quantity in two units.
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
-_REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
-_LATEX = (
-    (re.compile(r"(\\[dt]?frac)\s?(\d)(?=\s?[\d{])"), r"\1{\2}"),
-    (re.compile(r"(\\[dt]?frac\s*\{\s*\d{1,100}\s*\})\s?(\d)"), r"\1{\2}"),
-    (re.compile(r"\\neq?\b|!="), "≠"),
-    (re.compile(r"\\(?:pm|mp)\b|\+/?-"), "±"),
-    (re.compile(r"(?<![\w)}])–(?=[.\d])"), "-"),
-    (re.compile(r"\\(?:leq?|lt)\b|<="), "≤"),
-    (re.compile(r"\\(?:geq?|gt)\b|>="), "≥"),
-    (re.compile(r"\\(?:text|mathrm|textrm|operatorname|mbox)\s*\{([^{}]{0,100})\}"), r" \1"),
-    (re.compile(r"(\d)\s?\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}"), r"\1 \2/\3"),
-    (re.compile(r"\\[dt]?frac\s*\{\s*([^{}]{1,100})\s*\}\s*\{\s*([^{}]{1,100})\s*\}"), r"\1/\2"),
-    (re.compile(r"\\(?:times|cdot)\s?"), "×"),
-    (re.compile(r"\\approx|\\simeq|≈"), "="),
-    (re.compile(r"\{,\}|,\\!|\\!"), ","),
-    (re.compile(r"\^\s?\\circ|\^\{\\circ\}|\\degree|\\circ"), "°"),
-    (re.compile(r"\\[,;: ]|~"), " "),
-    (re.compile(r"\\([$%_])"), r"\1"),
-    (re.compile(r"\\(?:mu)\b\s?"), "µ"),
-    (re.compile(r"\b(?:minus|negative)\s(?=[$€£]?[.\d])", re.IGNORECASE), "-"),
-    (re.compile(r"\\[()\[\]]|\\left|\\right|\*\*(?=\s|$|\.)|(?<![\w*])\*\*"), ""),
+# A variable with two values: x = 5 or x = 6.
+_TWO_VALUES = re.compile(r"\b([A-Za-z]\w?)\s?=[^=,;]{1,40}?(?:[,;]|\bor\b|\band\b)[\s\w]{0,6}?\b\1\s?=")
+# What a number follows that is said of what stands before, and the end of a sentence that was cut off.
+_SAYS = re.compile(
+    r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?|costs?|makes?|gives?|needs?|yields?)\b:?(?=\s)|=)\s*"
+    r"(?:(?:about|approximately|actually|equal\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*",
+    re.IGNORECASE,
 )
-_SUPERSCRIPT = re.compile(rf"(?<=10)[⁻⁺]?[{RAISED}]{{1,4}}")
+_CUT_OFF = re.compile(r"[^\W\d_]\s*\Z|[-+*/=(,]\s*\Z")
+_BECAUSE, _THAT = (re.compile(rf"(?<=\d)[^\d=]{{0,40}}?\s(?:{word})\b") for word in ("because|since", "that"))
+_WORD_BEFORE = re.compile(r"[^\W\d_]{3,}\s+\Z")
+_REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 # A number whose comma is a decimal mark or separates a list.
 _COMMA = re.compile(r"(?<![\w.,(\[{])(?:\d{1,3}(?:\.\d{3})+|\d{1,400}),\d{1,400}(?![,.]?\d|[)\]}])")
 # The longest unit, and words after a number that are no unit: 5 in total, 20 at most.
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
-_LARGEST_EXPONENT = 400
 
 
 class _NumberColumns(BaseModel):
@@ -96,9 +67,9 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "6"
+    version: ClassVar[str] = "7"
     reads: ClassVar[str] = (
-        'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line. '
+        'An answer is one number in a tag, in a box or after "the answer is", or the last number of a sentence. '
         "A list, a range, a bound, a sum, a root, or a number with a unit of another dimension is no answer, and a "
         "last line is not read where a tag, a box or an announcement on it has no number."
     )
@@ -123,13 +94,11 @@ class Number(AnswerKind):
             if _has_digit(plain):
                 return _checked(_one_number(plain), unit) or _undecided(plain, unit)
         line = reading.last_line(text)
-        if reading.encloses(text) or reading.ANSWER.search(line):
+        if reading.encloses(text) or reading.announces(line):
             # The response says that something other than a number is the answer.
             return None
-        if not _has_digit(in_ascii(line)):
-            line = reading.after_is(reading.last_sentence(line)) or line
-        plain = _with_words(line[-MAX_ANSWER:])
-        return _checked(_last_number(plain), unit) or _undecided(plain, unit)
+        found = _of_prose(text[-MAX_ANSWER:], str(row.get(PROBLEM) or ""))
+        return _checked(found, unit) or _undecided(in_plain_signs(line[-MAX_ANSWER:]), unit)
 
     def key(self, answer: str, row: Row) -> str:
         """The value in the unit, as a whole number or a fraction; the text itself if it has no value."""
@@ -204,37 +173,82 @@ def _exact(setting: float) -> Fraction:
     return Fraction(Decimal(repr(setting)))
 
 
-def _plain(text: str) -> str:
-    """A span in plain signs: digits, ordinals, LaTeX, superscripts and minus signs in one notation."""
-    text = _SUPERSCRIPT.sub(lambda found: "^" + on_the_line(found[0]), without_ordinals(in_ascii(text)))
-    for pattern, replacement in _LATEX:
-        text = pattern.sub(replacement, text)
-    return text
-
-
 def _with_words(text: str) -> str:
     """A text in plain signs. If it has no digits, but begins with a number in words, that is in digits."""
-    if _has_digit(plain := _plain(text)):
+    if _has_digit(plain := in_plain_signs(text)):
         return plain
-    spelled = _plain(in_digits(text))
-    return spelled if _NUMBER.match(spelled) else plain
+    spelled = in_plain_signs(numerals.in_digits(text))
+    return spelled if NUMBER.match(spelled) else plain
 
 
 def _one_number(span: str) -> str | None:
     """The number of a stated span, with the text after it; None for a list, a range or a date."""
     side = span
-    for narrower in (reading.first_sentence, lambda text: _REASON.split(text)[0], _right_side, reading.after_is):
+    for narrower in (reading.first_sentence, lambda text: _REASON.split(text)[0], _right_side):
         narrowed = narrower(side)
         side = narrowed if narrowed and _has_digit(narrowed) else side
-    numbers = list(_NUMBER.finditer(side))
-    if not numbers or _is_part(side, numbers[0]) or (len(numbers) > 1 and _belong_together(side, *numbers[:2])):
+    return None if _TWO_VALUES.search(span) else _whole(side, list(NUMBER.finditer(side)), 0)
+
+
+def _right_side(text: str) -> str | None:
+    """The text after the last equals sign that a number follows, or else after the last "is"."""
+    sides = [side for side in text.split("=")[1:] if _has_digit(side)]
+    return sides[-1] if sides else reading.after_is(text)
+
+
+def _whole(text: str, numbers: Sequence[re.Match[str]], place: int) -> str | None:
+    """The text from this number on; None if the number is part of an expression, a list, a range or a date."""
+    beside = pairwise(numbers[max(place - 1, 0) : place + 2])
+    if not numbers or any(_JOINT.fullmatch(text[one.end() : other.start()]) for one, other in beside):
         return None
-    return side[numbers[0].start() :].strip()
+    number = numbers[place]
+    # The dash of "Total - 5" is no minus.
+    is_dash = number[0][:2] == "- " and _WORD_BEFORE.search(text[: number.start()])
+    return None if _is_part(text, number) else text[number.start() + bool(is_dash) :].strip()
 
 
-def _right_side(text: str) -> str:
-    """The text after the last equals sign that a number follows."""
-    return next((side for side in reversed(text.split("=")) if _has_digit(side)), text)
+def _of_prose(text: str, question: str) -> str | None:
+    """What the last sentence that states a number states, with the text after it; None if that is no single number.
+
+    A sentence is read that repeats the question, or a short one of the last line. It states a number right after "is",
+    "has" or "="; anywhere, if it repeats the question on the last line, or is the whole response.
+    """
+    lines = [reading.sentences(reading.last_line(line)) for line in text.split("\n") if reading.bare(line)]
+    is_one = sum(map(len, lines)) == 1
+    # A number alone is stated, even if it is one of the question's.
+    asked = numerals.with_neighbours(question[-WINDOW:]) if text.count(" ") else {}
+    is_cut = not is_one and _CUT_OFF.search(text) is not None
+    for above, line in enumerate(reversed(lines)):
+        for sentence in reversed(line):
+            is_last = not (above or is_cut)
+            is_repeated, is_short = reading.repeats(sentence, question), is_last and len(sentence) <= SHORT
+            strict = not is_last or not (is_repeated or is_one)
+            is_read = is_repeated or is_short
+            found = _of_sentence(in_plain_signs(sentence), asked, strict) if is_read else None
+            if found is not None or (is_cut and _has_digit(sentence)):
+                return found or None
+    return None
+
+
+def _of_sentence(sentence: str, asked: Neighbours, strict: bool) -> str | None:
+    """The last number that is not the question's, with the text after it; empty for a list, a sum and the like."""
+    if _TWO_VALUES.search(sentence):
+        return ""
+    parts = ["", *_SAYS.split(_BECAUSE.split(sentence)[0])]
+    for mark, whole in reversed(list(zip(parts[::2], parts[1::2], strict=True))):
+        part = _with_words(_THAT.split(whole)[0]) if mark or not strict else whole
+        numbers = list(NUMBER.finditer(part))
+        for place, number in reversed(list(enumerate(numbers))):
+            is_said = bool(mark) and not part[: number.start()].strip(" *_(")
+            if not _is_asked(number, asked, mark if is_said else None):
+                return None if strict and not is_said else _whole(part, numbers, place) or ""
+    return None
+
+
+def _is_asked(number: re.Match[str], asked: Neighbours, mark: str | None) -> bool:
+    """Whether it is the question's number, and not said ("is", "=") without the question's words around it."""
+    around = asked.get(value_of(number))
+    return around is not None and (mark is None or bool(around & {mark.strip(), next_word(number)}))
 
 
 def _has_digit(text: str) -> bool:
@@ -244,16 +258,9 @@ def _has_digit(text: str) -> bool:
 def _undecided(text: str, unit: str | None) -> str | None:
     """The only number of a text, if it has a comma that no language decides on, with that as its only mark."""
     pointed, count = _COMMA.subn(lambda found: found[0].replace(".", "").replace(",", "."), text)
-    is_only = count == 1 and len(_NUMBER.findall(pointed)) == 1
+    is_only = count == 1 and len(NUMBER.findall(pointed)) == 1
     answer = _checked(_one_number(pointed), unit) if is_only else None
     return answer and answer.replace(".", ",", 1)
-
-
-def _last_number(line: str) -> str | None:
-    numbers = list(_NUMBER.finditer(line))
-    if not numbers or _is_part(line, numbers[-1]) or (len(numbers) > 1 and _belong_together(line, *numbers[-2:])):
-        return None
-    return line[numbers[-1].start() :].strip()
 
 
 def _is_part(text: str, number: re.Match[str]) -> bool:
@@ -262,10 +269,6 @@ def _is_part(text: str, number: re.Match[str]) -> bool:
     signed = number["sign"] and _TERM.search(before)
     part = signed or _PART_AFTER.search(before) or _PART_BEFORE.match(text, number.end())
     return bool(part or RULED_OUT.search(before))
-
-
-def _belong_together(text: str, one: re.Match[str], other: re.Match[str]) -> bool:
-    return bool(_JOINT.fullmatch(text[one.end() : other.start()]))
 
 
 def _checked(answer: str | None, unit: str | None) -> str | None:
@@ -283,13 +286,13 @@ def _value(answer: str, unit: str | None) -> Fraction | None:
     if text is None:
         return None
     number, written = _split(text, unit)
-    value = None if unit is None and _SUFFIX.match(text, number.end()) else _of(number)
+    value = None if unit is None and _SUFFIX.match(text, number.end()) else value_of(number)
     return value if value is None or unit is None or not written else units.convert(value, written, unit)
 
 
 def _split(text: str, unit: str | None) -> tuple[re.Match[str], str]:
     """The number at the start of a text, and the unit after it; empty if no unit is asked for or known."""
-    number = _NUMBER.match(text)
+    number = NUMBER.match(text)
     assert number, "an answer begins with its number"
     return number, "" if unit is None else _unit_after(text[number.end() :])
 
@@ -305,16 +308,3 @@ def _unit_after(rest: str) -> str:
         if words and (is_all or not _NO_UNITS.intersection(words)) and units.is_unit(written):
             return written
     return ""
-
-
-def _of(number: re.Match[str]) -> Fraction | None:
-    """A number's exact value; None for a division by zero or an exponent of ten beyond 400."""
-    exponent = int(number["ten"] or number["power"] or number["e"] or 0)
-    if abs(exponent) > _LARGEST_EXPONENT or (number["below"] and not int(number["below"])):
-        return None
-    digits = re.sub(r"[^\d.]", "", number["value"] or "1")
-    value = Fraction(f"0{digits}" if digits.startswith(".") else digits.rstrip(".")) / int(number["below"] or 1)
-    value = (
-        (value + int(number["mixed"] or 0)) * Fraction(10) ** exponent * _SCALES.get((number["scale"] or "").lower(), 1)
-    )
-    return -value if "-" in (number["sign"], number["inner"]) else value

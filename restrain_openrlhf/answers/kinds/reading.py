@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.answers.words import ANNOUNCED, without_closing
@@ -10,9 +11,10 @@ _FENCE_LINE = re.compile(r"\s*(?:```|~~~)[\w+-]*\s*")
 # "is", after at most a phrase such as "to the question …".
 _SAYS = (
     r"[*_`]{0,3}(?:\s(?:to|of|for)\s[^.:\n]{1,100}?)?\s{0,3}(?:(?:\b(?:would|should|must)\s)?\b(?:is|be|are)\b|[:=])"
+    r"(?:\s(?:actually|certainly|clearly|definitely|indeed|likely|obviously|probably|simply)\b)?"
 )
 _LIST_MARK = re.compile(r"\A(?:[-*•>#]{1,6}\s{1,9}){1,6}")
-_AFTER_IS = re.compile(r"(?:\b(?:is|are|was|were)\b:?|=)\s+")
+_AFTER_IS = re.compile(r"(?:\b(?:is|are|was|were|equals?(?:\sto)?)\b:?|=)\s+")
 _LATEX_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|operatorname)\s*\{([^{}]*)\}")
 _WRAPPERS = (
     *(("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")),
@@ -32,6 +34,12 @@ def announcement(*words: str) -> re.Pattern[str]:
 
 
 ANSWER = announcement("answers?")
+# Words and numbers by which a sentence is known to repeat a question, without those of any question or instruction.
+_TOKEN = re.compile(r"[^\W\d_]{4,}|\d+")
+_OF_ANY_QUESTION = frozenset(
+    "answer choose does following from full give have many most much only option sentence short that there this what"
+    " when where which with".split()
+)
 # Limits on hostile texts.
 _ANNOUNCEMENTS, _LONGEST = 5, 4000
 
@@ -45,6 +53,11 @@ def stated(text: str, announced: re.Pattern[str] = ANSWER) -> Iterator[str]:
     if boxed is not None:
         yield boxed
     yield from announcements(text, announced)
+
+
+def announces(line: str) -> bool:
+    """Whether the line announces an answer and goes on."""
+    return any(bare(line[mark.end() :]) for mark in ANSWER.finditer(line))
 
 
 def encloses(text: str) -> bool:
@@ -104,21 +117,33 @@ def _unwrap(text: str) -> str:
     return text.strip("*`").strip() if not text.strip("*_`$ ") or 1 in (text.count("**"), text.count("`")) else text
 
 
-def first_sentence(span: str) -> str:
-    """The span's first sentence, without the full stop. Initials and titles do not end a sentence."""
-    span = span.strip()
+def sentences(span: str) -> list[str]:
+    """The span's sentences, without full stops; at least one. Initials and titles do not end a sentence."""
+    span, start, found = span.strip(), 0, list[str]()
     for end in _SENTENCE_END.finditer(span):
-        if end[0] != "." or not _ABBREVIATION.search(span[max(end.start() - 12, 0) : end.start()]):
-            return span[: end.start()].strip()
-    return span
+        if end[0] != "." or not _ABBREVIATION.search(span[max(end.start() - 12, start) : end.start()]):
+            found.append(span[start : end.start()].strip())
+            start = end.end()
+    return [*found, span[start:].strip()] if span[start:].strip() or not found else found
+
+
+def first_sentence(span: str) -> str:
+    return sentences(span)[0]
 
 
 def last_sentence(span: str) -> str:
-    """The span's last sentence, by the rules of `first_sentence`."""
-    rest = span.strip()
-    while (first := first_sentence(rest)) and len(first) + 1 < len(rest):
-        rest = rest[len(first) + 1 :].strip()
-    return rest
+    return sentences(span)[-1]
+
+
+def repeats(sentence: str, question: str) -> bool:
+    """Whether the sentence has two of the question's longer words and numbers, or all of them if there are fewer."""
+    asked = _tokens(question[-_LONGEST:])
+    return len(asked & _tokens(sentence)) >= min(len(asked), 2)
+
+
+@lru_cache(maxsize=1000)
+def _tokens(text: str) -> frozenset[str]:
+    return frozenset(word.removesuffix("s") for word in _TOKEN.findall(text.lower()) if word not in _OF_ANY_QUESTION)
 
 
 def after_is(sentence: str) -> str | None:
