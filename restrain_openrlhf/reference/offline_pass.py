@@ -27,6 +27,7 @@ from restrain_openrlhf.reference.prompts import (
     Prompt,
     PromptSource,
     load_prompts,
+    load_tokenizer,
     prompt_set_hash,
     prompt_source,
     template_identity,
@@ -139,9 +140,7 @@ class OfflinePass:
         """
         output_file(options.out)
         kind, agent, fingerprint = options.answers, options.agent, model_fingerprint(options.model)
-        from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
-
-        tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
+        tokenizer = load_tokenizer(options.model, source)
         reader = source.reader()
         everything = load_prompts(source, tokenizer, kind, reader)
         prompts = shard.of(everything)

@@ -10,6 +10,7 @@ from typing import Any, Self
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template
+from restrain_openrlhf.config.checks.model_files import refuse_unfit
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, text_of
 from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of
@@ -80,6 +81,18 @@ class Prompt:
     def row(self) -> Row:
         """What the kind of answer reads of the prompt."""
         return {PROBLEM: self.problem, **self.columns}
+
+
+def load_tokenizer(model: str, source: PromptSource) -> Any:
+    """The model's tokenizer, as the host loads it (openrlhf/utils/utils.py).
+
+    Raises ConfigError where it does not fit the model, so that a run would train wrongly.
+    """
+    from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
+
+    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+    refuse_unfit(model, source.apply_chat_template)
+    return tokenizer
 
 
 def load_prompts(

@@ -18,11 +18,21 @@ WEIGHTS = (1, 2, 3)
 
 
 @dataclass(frozen=True)
+class FetchedModel:
+    """A base model that is not shipped: its folder in a cache, and what makes it there, once."""
+
+    folder: Callable[[], Path]
+    make: Callable[[], None]
+
+
+@dataclass(frozen=True)
 class DemoTask:
     """A task of the demo, with its default steps and methods.
 
     `draw` makes a problem, held out or not; the task has more than `most` and `most_heldout` of them. A run of more
-    than `episode` prompts visits the same prompts again; None: every step has new prompts.
+    than `episode` prompts visits the same prompts again; None: every step has new prompts. `heldout` problems measure
+    the policy. A task of a `fetched` model measures it on the problems trained on and greedily too, and ends with what
+    `restrain premise` and `restrain view` say.
     """
 
     name: str
@@ -35,10 +45,12 @@ class DemoTask:
     steps: int = 20
     methods: tuple[str, ...] = ("restrain", "ttrl")
     episode: int | None = 640
+    heldout: int = 200
+    fetched: FetchedModel | None = None
 
     @property
     def model(self) -> Path:
-        return MODELS / self.name
+        return self.fetched.folder() if self.fetched else MODELS / self.name
 
     def training_set(self, prompts: int) -> list[Problem]:
         """The problems of a run that visits `prompts` prompts."""
@@ -69,9 +81,9 @@ class DemoTask:
         return list(found.values())
 
 
-def is_heldout(joined: str, one_in: int) -> bool:
-    """Whether a problem of several parts is held out, as one of so many, by a checksum of its parts."""
-    return zlib.crc32(joined.encode()) % one_in == 0
+def is_heldout(joined: str, one_in: int, of_them: int = 1) -> bool:
+    """Whether a problem of several parts is held out, as `of_them` of so many, by a checksum of its parts."""
+    return zlib.crc32(joined.encode()) % one_in < of_them
 
 
 def in_places(parts: Sequence[str], width: int) -> str:
