@@ -15,6 +15,7 @@ from restrain_openrlhf.commands.options import Overrides, Quiet, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.smollm2 import make_smollm2
 from restrain_openrlhf.data.demo_tasks.tasks import WORDS, DemoTask, task_named
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
@@ -163,7 +164,7 @@ class Demo:
     @property
     def measured(self) -> Path:
         """The problems on which a trained policy is measured: the held-out ones, or all."""
-        return self.out / "all.jsonl" if self.task.fetched else self.heldout
+        return self.out / "all.jsonl" if self.task.on_smollm2 else self.heldout
 
     @property
     def premise(self) -> Path:
@@ -187,9 +188,9 @@ def run_demo(
     """
     configs = {method: configure(demo, method) for method in demo.task.methods}
     write_task(demo)
-    if demo.task.fetched:
+    if demo.task.on_smollm2:
         on_phase("the pretrained model, which is fetched and converted once")
-        demo.task.fetched.make()
+        make_smollm2()
     on_phase = numbered(on_phase, PARTS * len(configs))
     results = [_run_method(demo, method, config, on_phase, on_step) for method, config in configs.items()]
     return results, write_report(demo.out, demo.task)
@@ -244,7 +245,7 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     own.mkdir(parents=True, exist_ok=True)
     on_phase(f"{method}: the frozen model votes on every prompt")
     _sample(demo.task.model, config, demo.out / "prompts.jsonl", demo.reference, REFERENCE_SEED)
-    if demo.task.fetched and not demo.premise.exists():
+    if demo.task.on_smollm2 and not demo.premise.exists():
         words = ("--config", demo.task.preset, "--reference", str(demo.reference), "--gold", str(demo.gold))
         run_command(["premise", *words], demo.premise)
     on_phase(f"{method}: held-out accuracy before")
@@ -255,9 +256,9 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.measured, own / AFTER, EVALUATION_SEED)
     _sample_greedy(demo, config, run.model, own)
-    if demo.task.fetched:
+    if demo.task.on_smollm2:
         run_command(["view", str(run.path), "--gold", str(demo.gold)], own / "view.log")
-    trained_on = _change(demo, own, demo.reference, demo.gold, config.answers) if demo.task.fetched else None
+    trained_on = _change(demo, own, demo.reference, demo.gold, config.answers) if demo.task.on_smollm2 else None
     result = MethodResult(
         **vars(_change(demo, own, demo.out / BEFORE, demo.heldout, config.answers)),
         method=method,
@@ -276,13 +277,13 @@ def _change(demo: Demo, own: Path, before: Path, gold_file: Path, kind: AnswerKi
     def scores(path: Path) -> Scores:
         return accuracy([row for row in load_reference(path).rows if row.problem_hash in gold], gold, kind)
 
-    greedy = (scores(demo.out / GREEDY).pass_at_1, scores(own / GREEDY).pass_at_1) if demo.task.fetched else None
+    greedy = (scores(demo.out / GREEDY).pass_at_1, scores(own / GREEDY).pass_at_1) if demo.task.on_smollm2 else None
     return Change(before=scores(before), after=scores(own / AFTER), greedy=greedy)
 
 
 def _sample_greedy(demo: Demo, config: RunConfig, model: Path, folder: Path) -> None:
     """Sample a greedy response to each problem that is measured, if the task asks for it."""
-    if demo.task.fetched:
+    if demo.task.on_smollm2:
         _sample(model, config, demo.measured, folder / GREEDY, EVALUATION_SEED, n=1, temperature=0.0, top_p=1.0)
 
 

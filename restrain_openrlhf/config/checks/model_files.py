@@ -64,7 +64,7 @@ def why_unfit(model: str, in_chat_template: bool) -> str | None:
         has = "no token, so that nothing would end or pad it" if end is None else f"{end!r} (number {tokens.get(end)})"
         return (
             f"{model}: its tokenizer ends a response with {has}, but its generation settings with {stops}. Set "
-            "eos_token in tokenizer_config.json and eos_token_id in generation_config.json to the token with which it ends."
+            "eos_token in tokenizer_config.json and eos_token_id in generation_config.json to the token that ends it."
         )
     if in_chat_template and template and not any(each in template for each in ("eos_token", end, *ends)):
         return (

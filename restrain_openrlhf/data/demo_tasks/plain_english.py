@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from restrain_openrlhf.data.demo_tasks.problems import DemoTask, is_heldout
-from restrain_openrlhf.data.demo_tasks.smollm2 import SMOLLM2
 from restrain_openrlhf.data.problems import Problem
 
 # Countries whose capital has one common spelling, so that gold needs no second form: 58 to train on, 48 held out.
@@ -36,6 +35,6 @@ def _result(rng: random.Random, heldout: bool) -> Problem:
             return Problem(id=f"{first} {name} {second}", problem=question, answer=str(result))
 
 
-_on_smollm2 = partial(DemoTask, steps=15, episode=56, heldout=HELD_OUT, fetched=SMOLLM2)
+_on_smollm2 = partial(DemoTask, steps=15, episode=56, heldout=HELD_OUT, on_smollm2=True)
 CAPITALS = _on_smollm2("capitals", "capitals of countries", _capital, TRAINED_ON, HELD_OUT, "cpu/demo_capitals")
 ARITHMETIC = _on_smollm2("arithmetic", "sums and products below 100", _result, 1_000, 400, "cpu/demo_arithmetic")

