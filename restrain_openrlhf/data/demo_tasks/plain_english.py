@@ -16,6 +16,8 @@ TRAINED_ON, HELD_OUT = 58, 48
 OPERATIONS = {"plus": operator.add, "times": operator.mul}
 OPERANDS, MOST_RESULT = range(2, 50), 99
 HELDOUT_ONE_IN = 3
+# The questions that the preset answers before it asks one.
+EXAMPLES = ("3 plus 4", "2 times 6", "15 plus 20")
 
 
 def _capital(rng: random.Random, heldout: bool) -> Problem:
@@ -30,8 +32,8 @@ def _result(rng: random.Random, heldout: bool) -> Problem:
         first, second, name = rng.choice(OPERANDS), rng.choice(OPERANDS), rng.choice(sorted(OPERATIONS))
         result = OPERATIONS[name](first, second)
         pair = f"{min(first, second)} {name} {max(first, second)}"
-        if result <= MOST_RESULT and is_heldout(pair, HELDOUT_ONE_IN) == heldout:
-            question = f"What is {first} {name} {second}? Answer with the number only."
+        if result <= MOST_RESULT and pair not in EXAMPLES and is_heldout(pair, HELDOUT_ONE_IN) == heldout:
+            question = f"What is {first} {name} {second}?"
             return Problem(id=f"{first} {name} {second}", problem=question, answer=str(result))
 
 
