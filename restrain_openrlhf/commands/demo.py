@@ -43,8 +43,10 @@ PARTS = 4
 # The columns of the report's table.
 HEADER = ("policy", "pass@1", "95 % over problems", "greedy", f"maj@{ROLLOUTS}", "without an answer", "gain in points")
 REFERENCE_SEED, EVALUATION_SEED = 42, 7
-# Files of responses: to held-out problems by the base model, and to all that are measured by a trained one.
+# Files of responses, of the problems trained on with gold, of all problems, and of what `restrain premise` said.
 BEFORE, AFTER, GREEDY = "before.jsonl", "after.jsonl", "greedy.jsonl"
+ONE_GREEDY: Mapping[str, float] = {"n": 1, "temperature": 0.0, "top_p": 1.0}
+GOLD, ALL, PREMISE = "prompts-with-gold.jsonl", "all.jsonl", "premise.txt"
 # The host evaluates the held-out problems before training and every few steps.
 EVALUATION: Mapping[str, object] = {
     "evaluate_first": True,
@@ -127,8 +129,9 @@ def demo(
     finished = all(map(this.trained, chosen.methods))
     with step_progress(task, console) as (on_phase, on_step):
         results, report = run_demo(this, on_phase, on_step)
-    if this.premise.exists():
-        console.print(this.premise.read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True)
+    if own.on_smollm2:
+        said = (this.out / PREMISE).read_text(encoding="utf-8")
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
     for result in results:
         console.print(sentence(result), style="bold", soft_wrap=True)
     console.print(f"report: {report}", soft_wrap=True)
@@ -155,21 +158,6 @@ class Demo:
     def heldout(self) -> Path:
         """Held-out problems with their answers."""
         return self.out / "heldout.jsonl"
-
-    @property
-    def gold(self) -> Path:
-        """The problems trained on with their answers, for evaluation and for methods that learn from gold."""
-        return self.out / "prompts-with-gold.jsonl"
-
-    @property
-    def measured(self) -> Path:
-        """The problems on which a trained policy is measured: the held-out ones, or all."""
-        return self.out / "all.jsonl" if self.task.on_smollm2 else self.heldout
-
-    @property
-    def premise(self) -> Path:
-        """What `restrain premise` said of the frozen model's votes."""
-        return self.out / "premise.txt"
 
     def trained(self, method: str) -> bool:
         """Whether training with this method has ended, so that it is not repeated."""
@@ -210,10 +198,10 @@ def write_task(demo: Demo) -> None:
     batch = int(load_run_config(find_config(demo.task.preset)).openrlhf["rollout.batch_size"])
     problems = demo.task.training_set(demo.task.steps * batch)
     write_prompts(demo.out / "prompts.jsonl", problems)
-    write_gold(demo.gold, problems)
+    write_gold(demo.out / GOLD, problems)
     write_gold(demo.heldout, heldout)
-    if demo.measured != demo.heldout:
-        write_gold(demo.measured, [*problems, *heldout])
+    if demo.task.on_smollm2:
+        write_gold(demo.out / ALL, [*problems, *heldout])
 
 
 def configure(demo: Demo, method: str) -> RunConfig:
@@ -221,7 +209,7 @@ def configure(demo: Demo, method: str) -> RunConfig:
     base = load_run_config(find_config(demo.task.preset), demo.overrides)
     settings = base.method if method == base.method.name else parse_settings({"name": method})
     built = build(settings)
-    prompts = demo.gold if built.reads_gold else demo.out / "prompts.jsonl"
+    prompts = demo.out / (GOLD if built.reads_gold else "prompts.jsonl")
     overrides: dict[str, object] = {
         **demo.overrides,
         **EVALUATION,
@@ -241,30 +229,30 @@ def configure(demo: Demo, method: str) -> RunConfig:
 
 def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, on_step: OnStep) -> MethodResult:
     """Sample missing rollouts of the base model, train, evaluate, and write the result."""
-    own = demo.out / method
+    own, gold, on_smollm2 = demo.out / method, demo.out / GOLD, demo.task.on_smollm2
     own.mkdir(parents=True, exist_ok=True)
     on_phase(f"{method}: the frozen model votes on every prompt")
     _sample(demo.task.model, config, demo.out / "prompts.jsonl", demo.reference, REFERENCE_SEED)
-    if demo.task.on_smollm2 and not demo.premise.exists():
-        words = ("--config", demo.task.preset, "--reference", str(demo.reference), "--gold", str(demo.gold))
-        run_command(["premise", *words], demo.premise)
+    if on_smollm2 and not (demo.out / PREMISE).exists():
+        words = ("--config", demo.task.preset, "--reference", str(demo.reference), "--gold", str(gold))
+        run_command(["premise", *words], demo.out / PREMISE)
     on_phase(f"{method}: held-out accuracy before")
     _sample(demo.task.model, config, demo.heldout, demo.out / BEFORE, EVALUATION_SEED)
-    _sample_greedy(demo, config, demo.task.model, demo.out)
+    if on_smollm2:
+        _sample(demo.task.model, config, demo.out / ALL, demo.out / GREEDY, EVALUATION_SEED, **ONE_GREEDY)
     on_phase(f"{method}: training{' is finished' if demo.trained(method) else ', beginning with Ray and vLLM'}")
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
-    _sample(run.model, config, demo.measured, own / AFTER, EVALUATION_SEED)
-    _sample_greedy(demo, config, run.model, own)
-    if demo.task.on_smollm2:
-        run_command(["view", str(run.path), "--gold", str(demo.gold)], own / "view.log")
-    trained_on = _change(demo, own, demo.reference, demo.gold, config.answers) if demo.task.on_smollm2 else None
+    _sample(run.model, config, demo.out / ALL if on_smollm2 else demo.heldout, own / AFTER, EVALUATION_SEED)
+    if on_smollm2:
+        _sample(run.model, config, demo.out / ALL, own / GREEDY, EVALUATION_SEED, **ONE_GREEDY)
+        run_command(["view", str(run.path), "--gold", str(gold)], own / "view.log")
     result = MethodResult(
         **vars(_change(demo, own, demo.out / BEFORE, demo.heldout, config.answers)),
         method=method,
         problems=demo.task.heldout,
         top_answer_share=float(read_steps(run.metrics)[-1].votes["top_answer_share"]),
-        trained_on=trained_on,
+        trained_on=_change(demo, own, demo.reference, gold, config.answers) if on_smollm2 else None,
     )
     result.write(own)
     return result
@@ -279,12 +267,6 @@ def _change(demo: Demo, own: Path, before: Path, gold_file: Path, kind: AnswerKi
 
     greedy = (scores(demo.out / GREEDY).pass_at_1, scores(own / GREEDY).pass_at_1) if demo.task.on_smollm2 else None
     return Change(before=scores(before), after=scores(own / AFTER), greedy=greedy)
-
-
-def _sample_greedy(demo: Demo, config: RunConfig, model: Path, folder: Path) -> None:
-    """Sample a greedy response to each problem that is measured, if the task asks for it."""
-    if demo.task.on_smollm2:
-        _sample(model, config, demo.measured, folder / GREEDY, EVALUATION_SEED, n=1, temperature=0.0, top_p=1.0)
 
 
 def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int, **drawn: float) -> None:
