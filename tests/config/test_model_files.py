@@ -11,6 +11,7 @@ from tests.command_line import restrain
 from tests.config.presets import CONFIGS
 
 # In the demo's model <pad> is 0, <eos> 1 and <bos> 2. Its embedding has a row for each of the 102 tokens.
+ABSENT = "absent"
 ENDS_A_TURN = "{% for m in messages %}{{ m.content }}<eos>{% endfor %}"
 NEVER_ENDS = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
 # What differs from those files (tokenizer_config, generation_config, config), a chat template, and what is said.
@@ -19,6 +20,7 @@ CASES = {
     "no padding token, as Llama 3.1": ({"pad_token": None}, {}, {}, None, None),
     "several ends, as Llama 3.1 Instruct": ({}, {"eos_token_id": [2, 1, 3]}, {}, ENDS_A_TURN, None),
     "another padding token, a larger head, as Qwen2.5": ({"pad_token": "<bos>"}, {}, {"vocab_size": 128}, None, None),
+    "an end that the tokenizer's class knows, as GPT-2": ({"eos_token": ABSENT}, {}, {}, None, None),
     "an end as an object": ({"eos_token": {"content": "<eos>"}}, {}, {}, None, None),
     "a template by the token's name": ({}, {}, {}, "{{ messages[0].content }}{{ eos_token }}", None),
     "the unconverted SmolLM2: it ends with the mark that begins a turn": (
@@ -67,7 +69,8 @@ def folder(tmp_path):
             ("config", config),
         ):
             file = made / f"{name}.json"
-            file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+            entries = {**json.loads(file.read_text()), **changes}
+            file.write_text(json.dumps({key: value for key, value in entries.items() if value != ABSENT}))
         if template:
             (made / "chat_template.jinja").write_text(template)
         return made

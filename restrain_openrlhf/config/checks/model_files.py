@@ -35,15 +35,14 @@ def why_unfit(model: str, in_chat_template: bool) -> str | None:
     vLLM ends a response at the tokenizer's end token and at those of the generation settings, a published model only at
     the latter. OpenRLHF pads with the end token where there is no padding token (utils/utils.py, get_tokenizer).
     """
-    config, named, tokenizer = (
-        _json(model, each) for each in ("config.json", "tokenizer_config.json", "tokenizer.json")
-    )
-    config, template = config.get("text_config") or config, template_of(model)
+    config, tokenizer, template = _json(model, "config.json"), _json(model, "tokenizer.json"), template_of(model)
+    named = {**_json(model, "special_tokens_map.json"), **_json(model, "tokenizer_config.json")}
+    config = config.get("text_config") or config
     vocabulary, added = tokenizer.get("model", {}).get("vocab", {}), tokenizer.get("added_tokens", [])
     # Unigram tokenizers list their tokens in order, each with its score.
     tokens = vocabulary if isinstance(vocabulary, dict) else {each[0]: place for place, each in enumerate(vocabulary)}
     tokens = {**tokens, **{each["content"]: each["id"] for each in added}}
-    if not (config and named and tokens):
+    if not (config and tokens):
         return None
     roles = {role: text.get("content") if isinstance(text := named.get(role), dict) else text for role in ROLES}
     rows, end = config.get("vocab_size"), roles["eos_token"]
@@ -60,6 +59,9 @@ def why_unfit(model: str, in_chat_template: bool) -> str | None:
     numbers = [stated] if isinstance(stated, int) else stated or []
     ends = [token for token, number in tokens.items() if number in numbers]
     stops = " and ".join(map(repr, ends)) or "no token"
+    if "eos_token" not in named:
+        # It is the default of the tokenizer's class, which transformers alone knows.
+        return None
     if end is None or (end not in ends and (numbers or Path(model).is_dir())):
         has = "no token, so that nothing would end or pad it" if end is None else f"{end!r} (number {tokens.get(end)})"
         return (
