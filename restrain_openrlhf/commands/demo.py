@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -45,7 +45,6 @@ HEADER = ("policy", "pass@1", "95 % over problems", "greedy", f"maj@{ROLLOUTS}",
 REFERENCE_SEED, EVALUATION_SEED = 42, 7
 # Files of responses, of the problems trained on with gold, of all problems, and of what `restrain premise` said.
 BEFORE, AFTER, GREEDY = "before.jsonl", "after.jsonl", "greedy.jsonl"
-ONE_GREEDY: Mapping[str, float] = {"n": 1, "temperature": 0.0, "top_p": 1.0}
 GOLD, ALL, PREMISE = "prompts-with-gold.jsonl", "all.jsonl", "premise.txt"
 # The host evaluates the held-out problems before training and every few steps.
 EVALUATION: Mapping[str, object] = {
@@ -239,13 +238,13 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     on_phase(f"{method}: held-out accuracy before")
     _sample(demo.task.model, config, demo.heldout, demo.out / BEFORE, EVALUATION_SEED)
     if on_smollm2:
-        _sample(demo.task.model, config, demo.out / ALL, demo.out / GREEDY, EVALUATION_SEED, **ONE_GREEDY)
+        _sample(demo.task.model, config, demo.out / ALL, demo.out / GREEDY, EVALUATION_SEED, greedy=True)
     on_phase(f"{method}: training{' is finished' if demo.trained(method) else ', beginning with Ray and vLLM'}")
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.out / ALL if on_smollm2 else demo.heldout, own / AFTER, EVALUATION_SEED)
     if on_smollm2:
-        _sample(run.model, config, demo.out / ALL, own / GREEDY, EVALUATION_SEED, **ONE_GREEDY)
+        _sample(run.model, config, demo.out / ALL, own / GREEDY, EVALUATION_SEED, greedy=True)
         run_command(["view", str(run.path), "--gold", str(gold)], own / "view.log")
     result = MethodResult(
         **vars(_change(demo, own, demo.out / BEFORE, demo.heldout, config.answers)),
@@ -269,11 +268,10 @@ def _change(demo: Demo, own: Path, before: Path, gold_file: Path, kind: AnswerKi
     return Change(before=scores(before), after=scores(own / AFTER), greedy=greedy)
 
 
-def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int, **drawn: float) -> None:
+def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int, greedy: bool = False) -> None:
     """Sample rollouts of a model in a process of `restrain reference`. Existing rollouts are kept."""
-    sample_reference(
-        config, out, **{"n": ROLLOUTS, "model": str(model), "prompts": str(prompts), "seed": seed, **drawn}
-    )
+    drawn: dict[str, Any] = {"n": 1, "temperature": 0.0, "top_p": 1.0} if greedy else {"n": ROLLOUTS}
+    sample_reference(config, out, model=str(model), prompts=str(prompts), seed=seed, **drawn)
 
 
 def results_in(out: Path) -> list[MethodResult]:
@@ -319,7 +317,7 @@ def write_report(out: Path, task: DemoTask) -> Path:
     drawn = {"curves": curves, "votes": figures.draw_panels(runs, figures.VOTES)}
     titles = ("Held-out pass@1 by training step", "Votes")
     pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
-    sets = {
+    sets: Mapping[str, Mapping[str, Change]] = {
         "Held-out accuracy": {each.method: each for each in results},
         "Accuracy on the problems trained on": {each.method: each.trained_on for each in results if each.trained_on},
     }

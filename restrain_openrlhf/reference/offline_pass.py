@@ -184,7 +184,7 @@ class OfflinePass:
 
 
 def sample_reference(
-    config: RunConfig, out: Path, on_progress: OnProgress = lambda _done, _of: None, **given: str | float | None
+    config: RunConfig, out: Path, on_progress: OnProgress = lambda _done, _of: None, **given: Any
 ) -> None:
     """Sample the pass that a run needs into `out`, on all visible GPUs; `given` options replace the run's.
 

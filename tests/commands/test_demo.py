@@ -164,7 +164,7 @@ def parts(monkeypatch, tmp_path):
         folder.mark_completed(Completion(steps=40, stopped=None))
         return folder
 
-    monkeypatch.setattr(command, "_sample", lambda *given: given[3].touch())
+    monkeypatch.setattr(command, "_sample", lambda *given, **_how: given[3].touch())
     monkeypatch.setattr(command, "train", train)
     monkeypatch.setattr(command, "load_reference", lambda _path: SimpleNamespace(rows=[]))
     monkeypatch.setattr(command, "accuracy", lambda *_given: accuracy(0.5))

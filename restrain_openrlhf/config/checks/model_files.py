@@ -9,7 +9,6 @@ from typing import Any
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.memory.shape import model_file
-from restrain_openrlhf.errors import ConfigError
 
 ROLES = ("eos_token", "pad_token", "bos_token", "unk_token")
 
@@ -21,12 +20,6 @@ def unfit_files(flags: Flags, *_: object) -> str | None:
     """
     model = flags["actor.model_name_or_path"]
     return why_unfit(model, bool(flags[CHAT_TEMPLATE])) if model else None
-
-
-def refuse_unfit(model: str, in_chat_template: bool | None) -> None:
-    """Raises ConfigError with what `why_unfit` says."""
-    if reason := why_unfit(model, bool(in_chat_template)):
-        raise ConfigError(reason)
 
 
 def why_unfit(model: str, in_chat_template: bool) -> str | None:
