@@ -11,7 +11,7 @@ from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference import Reference, load_reference
-from restrain_openrlhf.reference.offline_pass import sample_reference
+from restrain_openrlhf.reference.offline_pass import OnProgress, sample_reference
 from test_time.adaptation import (
     PREDICTIONS,
     VOTE_TEMPERATURE,
@@ -81,34 +81,41 @@ def _adapt(
     job: Adaptation, plan: Plan, gold: Mapping[str, str] | None, on_phase: OnPhase, on_step: OnStep, say: OnPhase
 ) -> Outcome:
     on_phase("the base model votes")
-    sample_reference(plan.config, job.out / VOTES_BEFORE, n=job.votes)
+    sample_reference(
+        plan.config, job.out / VOTES_BEFORE, _progress(say, f"{job.votes} rollouts of the base model"), n=job.votes
+    )
     before = load_reference(job.out / VOTES_BEFORE)
     before.refuse_missing(plan.config.missing_limit)
     # The base model's answers are sampled like the adapted model's, so that an answer that changes was changed by
     # training.
     as_answers = (before.provenance.temperature, before.provenance.top_p) == (VOTE_TEMPERATURE, VOTE_TOP_P)
-    base = before if as_answers else _vote(job, plan, job.model, "base_vote.jsonl")
+    base = before if as_answers else _vote(job, plan, job.model, "base_vote.jsonl", say)
     base.refuse_missing(plan.config.missing_limit)
     on_phase("training, beginning with Ray and vLLM")
     trained = train_watched(plan.config, job.stop, before, on_step)
     if trained.ending:
         say(trained.ending)
     on_phase("the adapted model votes")
-    after = _vote(job, plan, trained.chosen_model, "after.jsonl")
+    after = _vote(job, plan, trained.chosen_model, "after.jsonl", say)
     answers = predictions(base, after, [problem.id for problem in plan.problems], plan.config.answers)
     write_rows(job.out / PREDICTIONS, answers)
     outcome = _outcome(job, plan, trained, answers)
     if gold is not None:
-        outcome = _with_worth(job, plan, outcome, answers, gold, {BASE: base, ADAPTED: after}, on_phase)
+        outcome = _with_worth(job, plan, outcome, answers, gold, {BASE: base, ADAPTED: after}, on_phase, say)
     write_whole(job.out / "result.json", outcome.model_dump_json(indent=2) + "\n")
     write_report(job, outcome, answers)
     return outcome
 
 
-def _vote(job: Adaptation, plan: Plan, model: str, name: str, **drawn: float) -> Reference:
+def _progress(say: OnPhase, what: str) -> OnProgress:
+    return lambda done, total: say(f"{what}: {done} of {total} problems")
+
+
+def _vote(job: Adaptation, plan: Plan, model: str, name: str, say: OnPhase, **drawn: float) -> Reference:
     """The votes of `model` that give answers, drawn in a process of their own; `drawn` is other than theirs."""
     how = {"n": job.votes, "temperature": VOTE_TEMPERATURE, "top_p": VOTE_TOP_P, **drawn}
-    sample_reference(plan.config, job.out / name, model=model, **how)
+    what = f"{how['n']} rollout{'s' if how['n'] > 1 else ''} of {'the base model' if model == job.model else model}"
+    sample_reference(plan.config, job.out / name, _progress(say, what), model=model, **how)
     return load_reference(job.out / name)
 
 
@@ -135,13 +142,14 @@ def _with_worth(
     gold: Mapping[str, str],
     votes: Mapping[str, Reference],
     on_phase: OnPhase,
+    say: OnPhase,
 ) -> Outcome:
     """The outcome with what the answers, the base model and the model that gave the answers are worth."""
     rows, scores = graded_rows(job, plan), []
     models = {BASE: job.model, **({ADAPTED: outcome.chosen_model} if outcome.chosen_step else {})}
     for name, model in models.items():
         on_phase(f"evaluating the {name}")
-        greedy = _vote(job, plan, model, f"greedy_{name.split()[0]}.jsonl", n=1, temperature=0.0, top_p=1.0)
+        greedy = _vote(job, plan, model, f"greedy_{name.split()[0]}.jsonl", say, n=1, temperature=0.0, top_p=1.0)
         scores.append(worth(name, votes[name], greedy, gold, rows))
     comparison = compare(answers, gold, scores[0].greedy, plan.config.answers, rows)
     return outcome.model_copy(update={"scores": tuple(scores), "comparison": comparison})

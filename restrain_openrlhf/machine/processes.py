@@ -151,9 +151,9 @@ class Command:
     log: Path
 
 
-def run_command(words: Sequence[str], log: Path) -> None:
-    """Run one command. Raises RunError with the log's last lines if it fails."""
-    run_together([Command(words, log)])
+def run_command(words: Sequence[str], log: Path, on_poll: Callable[[], None] = lambda: None) -> None:
+    """Run one command; see `run_together`. Raises RunError with the log's last lines if it fails."""
+    run_together([Command(words, log)], on_poll=on_poll)
 
 
 def run_together(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.answers.votes import EXAMPLES, MANY_MISSING, end_of, missing_warning
-from restrain_openrlhf.config.checks.keys import has_chat_template
+from restrain_openrlhf.config.checks.model_files import template_of
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.identity import Provenance, text_hash
 from restrain_openrlhf.data.jsonl import each_row
@@ -175,7 +175,7 @@ def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:
     """What else a pass with many missing answers shows, and what to change."""
     if round(cut_share, 2):
         yield f"{cut_share:.0%} were cut off at {made.max_new_tokens} tokens: raise rollout.max_new_tokens."
-    if not made.template.startswith(CHAT) and has_chat_template(made.model):
+    if not made.template.startswith(CHAT) and template_of(made.model):
         yield f"The prompts are without the tokenizer's chat template: set openrlhf.{CHAT_TEMPLATE} for a chat model."
 
 

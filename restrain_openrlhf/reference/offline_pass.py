@@ -1,6 +1,6 @@
 """The offline pass of the frozen model: its options, one shard of it, the joined shards, and smaller passes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -15,7 +15,7 @@ from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint, provenance_path
-from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.data.jsonl import FollowedFile, write_rows
 from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.machine.devices import detect
@@ -27,6 +27,7 @@ from restrain_openrlhf.reference.prompts import (
     Prompt,
     PromptSource,
     load_prompts,
+    load_tokenizer,
     prompt_set_hash,
     prompt_source,
     template_identity,
@@ -37,10 +38,14 @@ from restrain_openrlhf.reference.sampling_pass import (
     RowsByKey,
     SamplingPass,
     Shard,
+    ShardedPass,
+    new_rows,
     prompts_per_chunk,
     shared_provenance,
 )
 
+# Is called with a number of prompts, and that of all.
+OnProgress = Callable[[int, int], None]
 # OpenRLHF's flags always have a value for these options. A command only names it if it is not the default.
 UNNAMED_AT_DEFAULT = ("split", "max_samples")
 
@@ -139,9 +144,7 @@ class OfflinePass:
         """
         output_file(options.out)
         kind, agent, fingerprint = options.answers, options.agent, model_fingerprint(options.model)
-        from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
-
-        tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
+        tokenizer = load_tokenizer(options.model, source)
         reader = source.reader()
         everything = load_prompts(source, tokenizer, kind, reader)
         prompts = shard.of(everything)
@@ -180,15 +183,28 @@ class OfflinePass:
         return SamplingPass(self.prompts, self.provenance, self.path, ReferenceRow, make, chunk)
 
 
-def sample_reference(config: RunConfig, out: Path, **given: str | float | None) -> None:
+def sample_reference(
+    config: RunConfig, out: Path, on_progress: OnProgress = lambda _done, _of: None, **given: Any
+) -> None:
     """Sample the pass that a run needs into `out`, on all visible GPUs; `given` options replace the run's.
 
     A process of `restrain reference` does this. Existing rollouts are kept, and for a complete file no process is
-    started. Raises what `offline_pass` raises, and RunError with the log's last lines where the process fails.
+    started. `on_progress` gets the number of prompts that are done, of how many, whenever it has grown. Raises what
+    `offline_pass` raises, and RunError with the log's last lines where the process fails.
     """
     job = offline_pass(config, WHOLE, out=out, **given)
     if not job.sampling().is_complete():
-        run_command(["reference", *job.options.words()], out.parent / "sampling.log")
+        shards = ShardedPass([out], job.options.tensor_parallel_size).shards()
+        files, done = [FollowedFile(shard.path(out)) for shard in shards], 0
+
+        def look() -> None:
+            nonlocal done
+            if more := new_rows(files):
+                done += more
+                on_progress(done, len(job.prompts))
+
+        run_command(["reference", *job.options.words()], out.parent / "sampling.log", look)
+        look()
 
 
 def offline_pass(config: RunConfig, shard: Shard = WHOLE, **given: Any) -> OfflinePass:

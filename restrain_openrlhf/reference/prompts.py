@@ -9,6 +9,7 @@ from typing import Any, Self
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template
+from restrain_openrlhf.config.checks.model_files import why_unfit
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, text_of
 from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of
@@ -76,6 +77,16 @@ class Prompt:
     def row(self) -> Row:
         """What the kind of answer reads of the prompt."""
         return {PROBLEM: self.problem, **self.columns}
+
+
+def load_tokenizer(model: str, source: PromptSource) -> Any:
+    """The tokenizer, as openrlhf/utils/utils.py loads it. Raises ConfigError where it does not fit the model."""
+    from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
+
+    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+    if reason := why_unfit(model, bool(source.apply_chat_template)):
+        raise ConfigError(reason)
+    return tokenizer
 
 
 def load_prompts(

@@ -26,7 +26,8 @@ from restrain_openrlhf.reference.prompts import Prompt
 
 # Is called with the number of rows that were written since the last call.
 OnRows = Callable[[int], None]
-PROMPTS_PER_CHUNK = 64
+# A CPU's engine draws so many rollouts in minutes, after which progress is shown and can no longer be lost.
+PROMPTS_PER_CHUNK, ROLLOUTS_ON_A_CPU = 64, 1024
 # A chunk has many times the rollouts that a GPU's engine works on at a time (vLLM: 256 to 1,024), because the engine
 # runs empty at the end of a chunk; but not so many that losing them to a kill would matter.
 ROLLOUTS_PER_CHUNK = 4096
@@ -36,7 +37,7 @@ LINE_BYTES = 1 << 13
 
 def prompts_per_chunk(n: int, has_gpus: bool) -> int:
     """How many prompts of n rollouts each are sampled and then written at once."""
-    return max(1, ROLLOUTS_PER_CHUNK // n) if has_gpus else PROMPTS_PER_CHUNK
+    return max(1, ROLLOUTS_PER_CHUNK // n if has_gpus else min(PROMPTS_PER_CHUNK, ROLLOUTS_ON_A_CPU // n))
 
 
 class Engine(Protocol):

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from restrain_openrlhf.commands import demo as command
-from restrain_openrlhf.commands.demo import MethodResult, results_in, train_folder, write_report
+from restrain_openrlhf.commands.demo import Change, MethodResult, results_in, train_folder, write_report
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks import addition, premise
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.data.demo_tasks.tasks import CAPITALS, PREMISE, TASKS
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.result import Scores
 from restrain_openrlhf.hook.run_log import append_step
@@ -51,6 +51,22 @@ def test_products_are_disjoint_beyond_one_column_and_gold_is_the_last_digit_of_e
         assert problem.answer[0] != "0"
 
 
+@pytest.mark.parametrize("name", ["capitals", "arithmetic"])
+def test_plain_questions_have_two_halves_without_a_common_problem_and_the_right_gold(name):
+    task = TASKS[name]
+    training, heldout = task.training_set(task.steps * 8), task.heldout_problems(task.heldout)
+    assert (len(training), len(heldout)) == (56, 48)
+    asked = [frozenset(problem.problem.rstrip("?").split()) for problem in training + heldout]
+    assert not set(asked[:56]) & set(asked[56:]), "in any order of words"
+    gold = {problem.id: problem.answer for problem in training + heldout}
+    if name == "capitals":
+        # Brazil's is in neither half: others name it Brasilia and Brasília.
+        assert {gold[country] for country in ("Canada", "Turkey")} == {"Ottawa", "Ankara"}
+    for id, answer in gold.items() if name == "arithmetic" else ():
+        first, operation, second = id.split()
+        assert int(answer) == eval(f"{first} {'+' if operation == 'plus' else '*'} {second}") < 100
+
+
 @pytest.mark.parametrize(
     ("problems", "most"),
     [(addition.heldout_problems, addition.MOST_PROBLEMS), (PREMISE.training_problems, premise.MOST_PROBLEMS)],
@@ -84,21 +100,28 @@ def accuracy(value):
     )
 
 
-def made(method, after):
-    return MethodResult(method=method, before=accuracy(0.5), after=accuracy(after), top_answer_share=0.1)
+def made(method, after, **more):
+    return MethodResult(
+        method=method, problems=200, before=accuracy(0.5), after=accuracy(after), top_answer_share=0.1, **more
+    )
 
 
 @pytest.fixture
 def demo(tmp_path):
     """A folder in which ttrl, then restrain ran one step."""
     for method, after in (("ttrl", 0.3), ("restrain", 0.75)):
-        run = train_folder(tmp_path, method)
-        run.mkdir(parents=True)
-        append_step(run / "metrics.jsonl", 1, {"kl": 0.1}, votes())
-        append_row(run / HELD_OUT_FILE, 0, {"eval_default_pass1": 0.5, "eval_num_samples": 1600})
-        append_row(run / HELD_OUT_FILE, 1, {"eval_default_pass1": after, "eval_num_samples": 1600})
-        made(method, after).write(tmp_path / method)
+        made(method, after).write(demo_of(tmp_path, method, after))
     return tmp_path
+
+
+def demo_of(out, method, after):
+    """The folder of a method that ran one step."""
+    run = train_folder(out, method)
+    run.mkdir(parents=True)
+    append_step(run / "metrics.jsonl", 1, {"kl": 0.1}, votes())
+    append_row(run / HELD_OUT_FILE, 0, {"eval_default_pass1": 0.5, "eval_num_samples": 1600})
+    append_row(run / HELD_OUT_FILE, 1, {"eval_default_pass1": after, "eval_num_samples": 1600})
+    return run.parent
 
 
 def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo):
@@ -108,6 +131,18 @@ def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo)
     assert text.count("data:image/png") == 2
     assert text.index("<td>base model</td>") < text.index("<td>restrain</td>") < text.index("<td>ttrl</td>")
     assert text.index("Held-out pass@1 by training step") < text.index("Votes")
+
+
+def test_a_pretrained_model_s_report_has_greedy_answers_and_the_problems_trained_on(tmp_path):
+    trained_on = Change(before=accuracy(0.4), after=accuracy(0.9), greedy=(0.61, 0.62))
+    made("ttrl", 0.6, greedy=(0.41, 0.57), trained_on=trained_on).write(demo_of(tmp_path, "ttrl", 0.6))
+    text = write_report(tmp_path, CAPITALS).read_text()
+    assert "Greedily it went from 41.0% to 57.0%; on the problems trained on, pass@1 from 40.0% to 90.0%" in text
+    assert "and greedily from 61.0% to 62.0%." in text
+    held_out, trained = text.split("<h2>Accuracy on the problems trained on</h2>")
+    for part, base, policy in ((held_out, "41.0%", "57.0%"), (trained, "61.0%", "62.0%")):
+        assert "<th>greedy</th>" in part
+        assert part.index(f"<td>{base}</td>") < part.index("<td>ttrl</td>") < part.index(f"<td>{policy}</td>")
 
 
 def test_results_come_back_as_they_were_written(demo):
@@ -129,9 +164,9 @@ def parts(monkeypatch, tmp_path):
         folder.mark_completed(Completion(steps=40, stopped=None))
         return folder
 
-    monkeypatch.setattr(command, "_sample", lambda *given: given[3].touch())
+    monkeypatch.setattr(command, "_sample", lambda *given, **_how: given[3].touch())
     monkeypatch.setattr(command, "train", train)
-    monkeypatch.setattr(command, "load_reference", lambda _path: SimpleNamespace(rows=[1]))
+    monkeypatch.setattr(command, "load_reference", lambda _path: SimpleNamespace(rows=[]))
     monkeypatch.setattr(command, "accuracy", lambda *_given: accuracy(0.5))
     monkeypatch.setattr(command, "read_steps", lambda _path: [SimpleNamespace(votes={"top_answer_share": 0.1})])
     monkeypatch.setattr(command, "write_report", lambda out, _task: out / "report.html")

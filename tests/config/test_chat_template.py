@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from restrain_openrlhf.config.checks.keys import has_chat_template
+from restrain_openrlhf.config.checks.model_files import template_of
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import load_run_config
@@ -76,13 +76,13 @@ def test_a_folder_and_the_hubs_cache_tell_what_transformers_finds(tmp_path, monk
     named = {**files["tokenizer_config.json"], "tokenizer_class": "PreTrainedTokenizerFast"}
     folder = write(tmp_path / "model", {**files, "tokenizer_config.json": named, "tokenizer.json": vocabulary})
     assert (transformers.AutoTokenizer.from_pretrained(folder).chat_template is not None) is has_one
-    assert has_chat_template(str(folder)) is has_one
+    assert bool(template_of(str(folder))) is has_one
     cache = tmp_path / "cache" / "models--me--chat"
     write(cache / "snapshots" / "abc", files)
     write(cache / "refs", {"main": "abc"})
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    assert has_chat_template("me/chat") is has_one
-    assert not has_chat_template("me/absent"), "what is not here is not fetched"
+    assert bool(template_of("me/chat")) is has_one
+    assert not template_of("me/absent"), "what is not here is not fetched"
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ class EngineByRule:
         return [[Rollout(str(len(each.text)), 5, truncated=False)] * self._n for each in prompts]
 
 
-def in_this_process(words: Sequence[str], _log: Path) -> None:
+def in_this_process(words: Sequence[str], _log: Path, *_more: object) -> None:
     done = call(main.main, *words, cwd=Path.cwd())
     assert done.returncode == 0, done.stderr
 

@@ -106,7 +106,7 @@ def test_training_refuses_a_reference_that_was_sampled_otherwise_unless_the_conf
 
 def test_a_study_samples_a_missing_reference_with_that_number_of_the_prompts_that_are_trained_on(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(made_by, "run_command", lambda words, _log: asked.append(words))
+    monkeypatch.setattr(made_by, "run_command", lambda words, _log, _look: asked.append(words))
     rows = {"openrlhf.data.max_samples": 2, "openrlhf.data.prompt_split": "validation"}
     config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"}, **rows)
     make_reference(config, Console(quiet=True))

@@ -61,7 +61,7 @@ class StandIns:
         """From now on no command may be started in a process, and no training."""
         from restrain_openrlhf.hook.launch import train
 
-        def refuse(commands: Sequence[processes.Command]) -> None:
+        def refuse(commands: Sequence[processes.Command], **_more: object) -> None:
             raise RunError(f"a process was started: {commands[0].words[0]}")
 
         monkeypatch.setattr(processes, "run_together", refuse)
@@ -87,7 +87,7 @@ def stand_ins(tmp_path, monkeypatch) -> StandIns:
     return made
 
 
-def run_here(commands: Sequence[processes.Command]) -> None:
+def run_here(commands: Sequence[processes.Command], on_poll=lambda: None) -> None:
     """`restrain WORDS...` in this process."""
     for command in commands:
         done = restrain(*command.words)
@@ -95,6 +95,7 @@ def run_here(commands: Sequence[processes.Command]) -> None:
             log.write(done.stdout + done.stderr)
         if done.returncode:
             raise RunError(done.stderr)
+        on_poll()
 
 
 def run_test_time(*words: object) -> Done:

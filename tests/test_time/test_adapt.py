@@ -96,6 +96,9 @@ def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adap
     steps = [f"step {step}/6" for step in range(1, 7)]
     told = [phase.split("  ")[0] for phase in phases if not phase.startswith("warning: 38% of the rollouts")]
     assert told == [*PHASES[:3], *steps, *PHASES[3:]]
+    lines = done.stderr.splitlines()
+    for n, model in ((8, "the base model"), (8, out / "train" / "model"), (1, "the base model")):
+        assert f"{n} rollout{'s' if n > 1 else ''} of {model}: 4 of 4 problems" in lines
     predicted = rows(out / "predictions.jsonl")
     assert [(row["id"], row["answer"]) for row in predicted] == [(one.id, one.answer) for one in PROBLEMS]
     assert [(row["before_share"], row["vote_share"]) for row in predicted] == [(0.25, 0.75)] * 4

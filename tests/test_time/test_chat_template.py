@@ -12,7 +12,8 @@ from tests.test_time.conftest import CONFIG, Sampler, run_test_time
 pytestmark = pytest.mark.host
 
 TEMPLATE = (
-    "{% for each in messages %}<{{ each['role'] }}>{{ each['content'] }}{% endfor %}"
+    "{% for each in messages %}<{{ each['role'] }}>{{ each['content'] }}"
+    "{% if each['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<bot>{% endif %}"
 )
 WORD = "openrlhf.data.apply_chat_template"

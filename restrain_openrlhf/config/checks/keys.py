@@ -1,9 +1,7 @@
 """Refuses flags of OpenRLHF and keys of the configuration that would change RESTRAIN's maths, or stop a run halfway."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.config.checks.model_files import template_of, unfit_files
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE, shipped_yaml
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import BOUNDS, Flags, is_agent, is_within
-from restrain_openrlhf.config.memory.shape import model_file
 from restrain_openrlhf.config.yaml_file import HookConfig, KeepRollouts
 from restrain_openrlhf.machine.host_releases import installed
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
@@ -173,17 +171,6 @@ def uncorrected_rollouts(flags: Flags, *_: object) -> str | None:
     )
 
 
-def has_chat_template(model: str) -> bool:
-    """Whether the files of a model's tokenizer have a chat template. False if the files are not on this machine."""
-    if model_file(model, "chat_template.jinja") is not None:
-        return True
-    path = model_file(model, "tokenizer_config.json")
-    # A file that is damaged is refused when the tokenizer is loaded.
-    with suppress(ValueError, AttributeError):
-        return path is not None and bool(json.loads(path.read_bytes()).get("chat_template"))
-    return False
-
-
 def unsaid_template(flags: Flags, *_: object) -> str | None:
     """The tokenizer has a chat template, and data.apply_chat_template is neither true nor false.
 
@@ -191,7 +178,7 @@ def unsaid_template(flags: Flags, *_: object) -> str | None:
     command line is not asked, where the switch cannot be false.
     """
     model = flags["actor.model_name_or_path"]
-    return UNSAID if flags[CHAT_TEMPLATE] is None and model and has_chat_template(model) else None
+    return UNSAID if flags[CHAT_TEMPLATE] is None and model and template_of(model) else None
 
 
 # A check for each number: they come before checks that compute with these numbers.
@@ -253,4 +240,5 @@ INPUTS: tuple[Check, ...] = (
         "one with `restrain reference` and name it under `reference:`.",
     ),
     unsaid_template,
+    unfit_files,
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from restrain_openrlhf.data.demo_tasks.smollm2 import smollm2_folder
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.problems import Problem
@@ -22,7 +23,9 @@ class DemoTask:
     """A task of the demo, with its default steps and methods.
 
     `draw` makes a problem, held out or not; the task has more than `most` and `most_heldout` of them. A run of more
-    than `episode` prompts visits the same prompts again; None: every step has new prompts.
+    than `episode` prompts visits the same prompts again; None: every step has new prompts. `heldout` problems measure
+    the policy. A task `on_smollm2` fetches that model, measures greedily and on the problems trained on, too, and shows
+    what `restrain premise` and `restrain view` make of them.
     """
 
     name: str
@@ -35,10 +38,12 @@ class DemoTask:
     steps: int = 20
     methods: tuple[str, ...] = ("restrain", "ttrl")
     episode: int | None = 640
+    heldout: int = 200
+    on_smollm2: bool = False
 
     @property
     def model(self) -> Path:
-        return MODELS / self.name
+        return smollm2_folder() if self.on_smollm2 else MODELS / self.name
 
     def training_set(self, prompts: int) -> list[Problem]:
         """The problems of a run that visits `prompts` prompts."""
@@ -69,9 +74,9 @@ class DemoTask:
         return list(found.values())
 
 
-def is_heldout(joined: str, one_in: int) -> bool:
-    """Whether a problem of several parts is held out, as one of so many, by a checksum of its parts."""
-    return zlib.crc32(joined.encode()) % one_in == 0
+def is_heldout(joined: str, one_in: int, of_them: int = 1) -> bool:
+    """Whether a problem of several parts is held out, as `of_them` of so many, by a checksum of its parts."""
+    return zlib.crc32(joined.encode()) % one_in < of_them
 
 
 def in_places(parts: Sequence[str], width: int) -> str:

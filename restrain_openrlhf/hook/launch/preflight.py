@@ -20,6 +20,7 @@ from restrain_openrlhf.reference.prompts import (
     all_rows,
     asked_in,
     load_prompts,
+    load_tokenizer,
     prompt_source,
     refuse_lost_mark,
     template_identity,
@@ -96,10 +97,7 @@ class RunInputs:
         """
         model = self.flags["actor.model_name_or_path"]
         fingerprint = model_fingerprint(model)
-        from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
-
-        # The host loads it the same way (openrlhf/utils/utils.py).
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+        tokenizer = load_tokenizer(model, self.source)
         prompts = load_prompts(self.source, tokenizer, self.config.answers, self.reader)
         for source in self._evaluated():
             reader = source.reader()

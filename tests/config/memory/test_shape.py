@@ -22,6 +22,7 @@ ON_THE_HUB = {
     "meta-llama/Llama-3.2-3B-Instruct": 3_212_749_824,
     "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248,
     "OctoThinker/OctoThinker-8B-Hybrid-Base": 8_030_261_248,
+    "HuggingFaceTB/SmolLM2-135M-Instruct": 134_515_008,
 }
 
 
