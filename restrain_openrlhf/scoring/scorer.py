@@ -82,9 +82,10 @@ class GroupScorer:
 
 
 def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupScore:
-    """The score of a group of texts, as `GroupScorer.score` gives it, for POST /v1/score and for the agent."""
+    """The score of a group of texts, as `GroupScorer.score` gives it, as every trainer and service reads it."""
     row = scorer.row_of(group.prompt) if group.row is None else group.row
-    answers = [scorer.kind.voted_answer(each.text, not each.finished, row) for each in group.responses]
+    texts, truncated = [each.text for each in group.responses], [not each.finished for each in group.responses]
+    answers = scorer.kind.voted_answers(texts, truncated, row)
     return scorer.score(group.prompt, answers, group.gold, group.entropies, row)
 
 

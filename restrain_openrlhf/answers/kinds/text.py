@@ -13,8 +13,17 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW, last_boxes
-from restrain_openrlhf.answers.kind import AnswerKind, ParsedCell, Row, number_classes, read_columns, register
+from restrain_openrlhf.answers.kind import (
+    PROBLEM,
+    AnswerKind,
+    ParsedCell,
+    Row,
+    number_classes,
+    read_columns,
+    register,
+)
 from restrain_openrlhf.answers.kinds import reading
+from restrain_openrlhf.answers.kinds.agreement import agreed
 from restrain_openrlhf.answers.numerals import RAISED, in_ascii, on_the_line
 
 # The a of x = a is no article.
@@ -64,9 +73,10 @@ class ShortTexts(AnswerKind):
     )
     gold_columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
-    read: Literal["auto", "tag", "marker", "last_line"] = "auto"
+    read: Literal["auto", "tag", "marker", "last_line", "agreed"] = "auto"
     """Where the answer is: in a `tag`, after a `marker`, or on the last line. `auto` takes the first of these that a
-    response has: tag, box, marker, last line."""
+    response has: tag, box, marker, last line. `agreed` reads a group together: an answer is what a response has in a
+    tag, in a box or after the marker, and else the phrase that it shares with most of the others."""
     tag: Annotated[str, Field(min_length=1)] = "answer"
     """The tag's name: `answer` reads `<answer>...</answer>`."""
     marker: Annotated[str | None, Field(min_length=1)] = None
@@ -95,9 +105,17 @@ class ShortTexts(AnswerKind):
 
     def extract(self, response: str, row: Row) -> str | None:
         text = response[-WINDOW:]
-        ways = {"auto": self._anywhere, "tag": self._tagged, "marker": self._marked, "last_line": reading.last_line}
-        answer = reading.bare(ways[self.read](text) or "")
-        return answer if answer and len(answer) <= MAX_ANSWER else None
+        ways = {"tag": self._tagged, "marker": self._marked, "last_line": reading.last_line}
+        return _short(ways.get(self.read, self._anywhere)(text))
+
+    def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
+        """The answers by agreement if `read` is "agreed". A response without a phrase is read as if it were alone."""
+        if self.read != "agreed":
+            return super().read_together(responses, row)
+        stated = [_short(self._stated(response[-WINDOW:])) for response in responses]
+        shared = agreed(responses, stated, str(row.get(PROBLEM, "")), self.ignore_case)
+        pairs = zip(responses, shared, strict=True)
+        return [self.extract(response, row) if answer is None else answer for response, answer in pairs]
 
     def key(self, answer: str, row: Row) -> str:
         """The normalised answer."""
@@ -127,10 +145,14 @@ class ShortTexts(AnswerKind):
         return {self.normalised(alias) for alias in read_columns(_TextColumns, row).aliases or ()}
 
     def _anywhere(self, text: str) -> str | None:
+        found = self._stated(text)
+        return found if found is not None else _said(reading.last_line(text))
+
+    def _stated(self, text: str) -> str | None:
+        """What is in the tag, in the last box or after the marker."""
         inside = self._tagged(text)
         found = inside if inside is not None else last_boxes(text)
-        found = found if found is not None else self._marked(text)
-        return found if found is not None else _said(reading.last_line(text))
+        return found if found is not None else self._marked(text)
 
     def _tagged(self, text: str) -> str | None:
         inside = reading.tagged(text, self.tag)
@@ -192,6 +214,11 @@ class ComparedTexts(ShortTexts):
             return True
         first, second = self.classes([answer, gold], row)
         return first is not None and first == second
+
+
+def _short(found: str | None) -> str | None:
+    answer = reading.bare(found or "")
+    return answer if answer and len(answer) <= MAX_ANSWER else None
 
 
 def _pattern(marker: str) -> re.Pattern[str]:

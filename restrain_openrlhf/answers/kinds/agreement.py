@@ -1,0 +1,243 @@
+"""Reads a group of free texts together: a response's answer is the phrase in which the others agree with it.
+
+A response's phrases are its runs of words between function words, marks and words of the question. A phrase that stands
+early in a response weighs more. The answer of a response is its phrase with the most weight in the whole group. A
+phrase may also stand within a longer one, as "Paris" in "sunny Paris", but neither within a name, as "York" in "New
+York", nor within two rivals, as "blue" in "light blue" and "dark blue".
+"""
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Self
+
+from restrain_openrlhf.answers.extract import MAX_ANSWER
+from restrain_openrlhf.answers.votes import representative
+from restrain_openrlhf.answers.words import common_words
+
+# The most words of a phrase within another, which keeps long runs of words fast.
+_LONGEST_WITHIN = 6
+# A phrase weighs _WEIGHT / (_LATER + its rank in the response), in whole numbers, whose sum has no order.
+_WEIGHT, _LATER = 1 << 20, 4
+# Function words that may stand within a name, as in "The Lord of the Rings" and "Rio de Janeiro".
+_WITHIN_NAMES = frozenset("a an at by da de del der di du for from in la of on the to van von with".split())
+_FUNCTION_WORDS = (
+    _WITHIN_NAMES
+    | frozenset(
+        "about all also am and any are as be been being between but can could did do does had has have he her here how i "
+        "i'm if into is it it's its just let's may me might must my only or our shall she should so some such than that "
+        "that's their them then there there's these they this those us very was we were what when where which who whom "
+        "whose why will would you your called considered found known lies located means named refers situated".split()
+    )
+    | frozenset("的 是 在 了 は が の を に で も です ます でした ました".split())
+)
+_NEGATION = re.compile(r"not|never|cannot|\w+n['’]t")
+_YES_OR_NO = frozenset(["yes", "no"])
+# Scripts that do not separate words: every character is a word.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_LETTER = rf"(?:[^\W{_UNSPACED}]|[\u0300-\u036f])"
+_WORD = re.compile(
+    rf"(?P<word>[$€£]?(?:(?<!\w)[-−+])?\d+(?:[.,:/]\d+)*%?(?!{_LETTER})|でした|ました|です|ます|[{_UNSPACED}]"
+    rf"|{_LETTER}+(?:['’-](?!s\b){_LETTER}+)*)(?P<genitive>['’]s\b)?"
+)
+# What may stand between the words of one phrase: spaces, and marks of emphasis.
+_SPACE = re.compile(r"[\s*_`\"“”]*")
+# What stands between the items of an enumeration; one with a word ends it.
+_JOINT = re.compile(r"\s*(?:[,、]|,?\s*(and|or|und|oder|y|et|ou|和|及|と|&))\s*")
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A word, its place in the text, and whether a mark that ends a phrase stands before it."""
+
+    key: str
+    start: int
+    end: int
+    is_name: bool
+    is_number: bool
+    after_mark: bool
+
+
+@dataclass(frozen=True)
+class _Phrase:
+    """A run of words that may be an answer, with the keys of the runs within it."""
+
+    text: str
+    weight: int
+    within: frozenset[str] = frozenset()
+
+
+# The phrases of a response by their keys.
+_Phrases = Mapping[str, _Phrase]
+
+
+def agreed(
+    responses: Sequence[str], stated: Sequence[str | None], question: str, ignore_case: bool = True
+) -> list[str | None]:
+    """The answer of each response to one question, None if it has no phrase. The order of responses changes nothing.
+
+    `stated` has what a response states in a form, which is its only phrase. Of a response, the last MAX_ANSWER
+    characters are read. Equal answers are equal texts: the group's most frequent spelling.
+    """
+    reader = _Reader.of(question, ignore_case)
+    found = [
+        reader.phrases(text[-MAX_ANSWER:]) if form is None else reader.stated(form)
+        for text, form in zip(responses, stated, strict=True)
+    ]
+    weights, totals = _weights(found), Counter[str]()
+    for own in weights:
+        totals.update(own)
+    best = [max(own, key=lambda key: (totals[key], len(key), key), default=None) for own in weights]
+    spellings = {key: representative(own[key].text for own in found if key in own) for key in best if key is not None}
+    return [None if key is None else spellings[key] for key in best]
+
+
+def _weights(found: Sequence[_Phrases]) -> list[dict[str, int]]:
+    """For each response, its phrases' weights. Half of it goes to a phrase within, if it also stands alone."""
+    alone = {key for own in found for key in own}
+    around: dict[str, set[str]] = defaultdict(set)
+    for own in found:
+        for key, phrase in own.items():
+            for within in phrase.within & alone:
+                around[within].add(key)
+    weights = []
+    for own in found:
+        mine = {key: phrase.weight for key, phrase in own.items()}
+        for phrase in own.values():
+            for within in phrase.within & alone:
+                if len(around[within]) == 1:
+                    mine[within] = max(mine.get(within, 0), phrase.weight // 2)
+        weights.append(mine)
+    return weights
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Finds the phrases of responses to a question: `asked` are the question's words, which are no answer."""
+
+    asked: frozenset[str]
+    function_words: frozenset[str]
+    ignore_case: bool
+
+    @classmethod
+    def of(cls, question: str, ignore_case: bool) -> Self:
+        """Words beside an "or" in the question are choices, and may be an answer."""
+        function_words = _FUNCTION_WORDS | common_words(question)
+        keys = [word.key for word in _words(question, ignore_case)]
+        runs = [(apart, list(run)) for apart, run in groupby(keys, key=lambda key: key in function_words)]
+        beside = [place + step for place, (_, run) in enumerate(runs) if "or" in run for step in (-1, 1)]
+        asked = {key for place, (apart, run) in enumerate(runs) if not apart and place not in beside for key in run}
+        return cls(frozenset(asked), function_words, ignore_case)
+
+    def stated(self, text: str) -> dict[str, _Phrase]:
+        """A whole text as the only phrase."""
+        words = _words(text, self.ignore_case)
+        while len(words) > 1 and words[0].key in self.function_words:
+            del words[0]
+        return {_key(words) or text: _Phrase(text, _WEIGHT // _LATER)}
+
+    def phrases(self, text: str) -> dict[str, _Phrase]:
+        """The phrases of a text. Of a repeated one, the first counts."""
+        runs = [core for run in self._runs(_words(text, self.ignore_case)) if (core := self._core(run))]
+        found: dict[str, _Phrase] = {}
+        for rank, items in enumerate(_enumerations(runs, text)):
+            within = frozenset(self._within(items[0])) if len(items) == 1 else frozenset()
+            phrase = _Phrase(text[items[0][0].start : items[-1][-1].end], _WEIGHT // (_LATER + rank), within)
+            found.setdefault(", ".join(map(_key, items)), phrase)
+        return found
+
+    def _runs(self, words: Sequence[_Word]) -> Iterator[list[_Word]]:
+        """The words between function words and marks. What is in a clause with a negation is no answer."""
+        for clause in _clauses(words):
+            run: list[_Word] = []
+            between: list[_Word] = []
+            for word in () if any(_NEGATION.fullmatch(word.key) for word in clause) else clause:
+                if word.key in self.function_words:
+                    between += [word] if run else []
+                    continue
+                if between and not _is_within_name(run[-1], between, word):
+                    yield run
+                    run, between = [], []
+                run, between = [*run, *between, word], []
+            if run:
+                yield run
+
+    def _core(self, run: list[_Word]) -> list[_Word]:
+        """The run without the question's words at its ends; empty if there are no others."""
+        idle = self.asked | self.function_words
+        first, last = 0, len(run)
+        if all(word.key in idle for word in run):
+            return []
+        while run[first].key in idle and _may_cut(run, first + 1):
+            first += 1
+        while run[last - 1].key in idle and _may_cut(run, last - 1):
+            last -= 1
+        return run[first:last]
+
+    def _within(self, run: list[_Word]) -> Iterator[str]:
+        """The keys of shorter runs, which keep names whole, and numbers with what stands behind them."""
+        numbers = [place for place, word in enumerate(run) if word.is_number]
+        ends = [place for place in range(len(run) + 1) if place in (0, len(run)) or _may_cut(run, place)]
+        for first in ends:
+            for last in ends:
+                if 0 < last - first <= min(_LONGEST_WITHIN, len(run) - 1) and all(
+                    first <= place < last - (last < len(run)) for place in numbers
+                ):
+                    part = run[first:last]
+                    if not self.function_words & {part[0].key, part[-1].key}:
+                        yield _key(part)
+
+
+def _words(text: str, ignore_case: bool) -> list[_Word]:
+    words: list[_Word] = []
+    end, is_apart = 0, False
+    for found in _WORD.finditer(text):
+        key = unicodedata.normalize("NFKC", found["word"])
+        key = key.casefold() if ignore_case else key
+        is_apart |= not _SPACE.fullmatch(text, end, found.start())
+        words.append(_Word(key, *found.span("word"), found[0][0].isupper(), any(map(str.isdigit, key)), is_apart))
+        end, is_apart = found.end(), bool(found["genitive"]) or (len(words) == 1 and key in _YES_OR_NO)
+    return words
+
+
+def _clauses(words: Sequence[_Word]) -> Iterator[list[_Word]]:
+    clause: list[_Word] = []
+    for word in words:
+        if word.after_mark and clause:
+            yield clause
+            clause = []
+        clause.append(word)
+    if clause:
+        yield clause
+
+
+def _is_within_name(before: _Word, between: Sequence[_Word], after: _Word) -> bool:
+    return before.is_name and after.is_name and all(word.key in _WITHIN_NAMES for word in between)
+
+
+def _may_cut(run: Sequence[_Word], place: int) -> bool:
+    """Whether a run may be cut before the word at a place: not within a name."""
+    before = next((word for word in reversed(run[:place]) if word.key not in _WITHIN_NAMES), None)
+    after = next((word for word in run[place:] if word.key not in _WITHIN_NAMES), None)
+    return not (before and after and before.is_name and after.is_name)
+
+
+def _enumerations(runs: Sequence[list[_Word]], text: str) -> Iterator[list[list[_Word]]]:
+    """The runs, those of one enumeration together."""
+    items: list[list[_Word]] = []
+    is_closed = False
+    for run in runs:
+        joint = _JOINT.fullmatch(text, items[-1][-1].end, run[0].start) if items else None
+        if items and not joint:
+            yield from [items] if is_closed else [[item] for item in items]
+            items, is_closed = [], False
+        items.append(run)
+        is_closed |= bool(joint and joint[1])
+    yield from [items] if is_closed and items else [[item] for item in items]
+
+
+def _key(run: Sequence[_Word]) -> str:
+    return " ".join(word.key for word in run)
