@@ -95,6 +95,11 @@ def agreed(
     return [None if key is None else spellings[key] for key in best]
 
 
+def content_words(text: str) -> frozenset[str]:
+    """The words of a text, in lower case, without function words."""
+    return frozenset(word.key for word in _words(text, ignore_case=True)) - _FUNCTION_WORDS - common_words(text)
+
+
 def _weights(found: Sequence[_Phrases]) -> list[dict[str, int]]:
     """For each response, its phrases' weights. Half of it goes to a phrase within, if it also stands alone."""
     alone = {key for own in found for key in own}

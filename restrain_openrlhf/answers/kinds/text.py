@@ -7,6 +7,7 @@ import re
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from string import punctuation
 from typing import Annotated, ClassVar, Literal
 
@@ -23,7 +24,7 @@ from restrain_openrlhf.answers.kind import (
     register,
 )
 from restrain_openrlhf.answers.kinds import reading
-from restrain_openrlhf.answers.kinds.agreement import agreed
+from restrain_openrlhf.answers.kinds.agreement import agreed, content_words
 from restrain_openrlhf.answers.numerals import RAISED, in_ascii, on_the_line
 
 # The a of x = a is no article.
@@ -47,6 +48,14 @@ _DASHES = str.maketrans(dict.fromkeys("−–—‐‑", "-"))
 _POWER = re.compile(rf"(?<=\d)[{RAISED}]+")
 _FRACTION = re.compile(r"\\frac\{(\d+)\}\{(\d+)\}")
 _THOUSANDS_AND_SPACES = re.compile(r"(?<=\d),(?=\d{3}(?!\d))|(?<=\d)\s+(?=[%‰])")
+_IS = re.compile(r"\s+(?:is|are|was|were)\s+")
+_NOT = re.compile(r"not\b|never\b|n['’]t\b")
+# What goes on behind an answer: "Paris, a city of light", "Paris because".
+_ASIDE = re.compile(
+    r"(?:,|\s[–—-])\s+(?=(?:a|an|the|which|who|whose|where|known|located|as|but|because|since|with|not|and\s(?:the|its?|is))\b)"
+    r"|\s+(?=(?:because|which|who|where|since)\b)"
+)
+_LINKS = frozenset("actually called currently found indeed known located named situated".split())
 _SUBJECT = re.compile(
     r"(?:(?:so|thus|hence|therefore|overall|in\s+conclusion|to\s+conclude)\b[\s,]*)?"
     r"(?:the|this|that|it|its|my|our|his|her|their)\b",
@@ -95,8 +104,10 @@ class ShortTexts(AnswerKind):
         self._aliases(row)
 
     def instruction_for(self, row: Row) -> str:
-        """Asks for the answer where `read` says; for `auto` in a tag, or after the marker if one is set."""
+        """Asks for the answer where `read` says; for `auto` in a tag, or after the marker if one is set; for `agreed` in a sentence."""
         answer = "your final answer, in as few words as possible"
+        if self.read == "agreed":
+            return "Answer in one short sentence."
         if self.read == "last_line":
             return f"Put {answer}, alone on the last line."
         if self.read == "marker" or (self.read == "auto" and self.marker is not None):
@@ -106,7 +117,8 @@ class ShortTexts(AnswerKind):
     def extract(self, response: str, row: Row) -> str | None:
         text = response[-WINDOW:]
         ways = {"tag": self._tagged, "marker": self._marked, "last_line": reading.last_line}
-        return _short(ways.get(self.read, self._anywhere)(text))
+        ways["auto"] = ways["agreed"] = partial(self._anywhere, str(row.get(PROBLEM, "")))
+        return _short(ways[self.read](text))
 
     def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
         """The answers by agreement if `read` is "agreed". A response without a phrase is read as if it were alone."""
@@ -144,9 +156,9 @@ class ShortTexts(AnswerKind):
     def _aliases(self, row: Row) -> set[str]:
         return {self.normalised(alias) for alias in read_columns(_TextColumns, row).aliases or ()}
 
-    def _anywhere(self, text: str) -> str | None:
+    def _anywhere(self, question: str, text: str) -> str | None:
         found = self._stated(text)
-        return found if found is not None else _said(reading.last_line(text))
+        return found if found is not None else _said(reading.last_line(text), question)
 
     def _stated(self, text: str) -> str | None:
         """What is in the tag, in the last box or after the marker."""
@@ -170,7 +182,7 @@ class Text(ShortTexts):
     Case, articles, punctuation and white space do not count; each is a setting.
     """
 
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
 
     name: Literal["text"] = "text"
 
@@ -226,10 +238,26 @@ def _pattern(marker: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(marker)}[*_\s]{{0,5}}", re.IGNORECASE)
 
 
-def _said(line: str) -> str:
-    """ "The sentiment is positive." as "positive"; any other line is unchanged."""
+def _said(line: str, question: str) -> str:
+    """ "The sentiment is positive." and "Positive is the sentiment." as "positive"; any other line is unchanged."""
+    answer = _in_the_questions_place(reading.first_sentence(line), question)
+    if answer is not None:
+        return answer
     sentence = reading.last_sentence(line)
     return (reading.after_is(sentence) if _SUBJECT.match(sentence) else None) or line
+
+
+def _in_the_questions_place(sentence: str, question: str) -> str | None:
+    """What a sentence says beside "is", where the question's words stand on the other side alone; None otherwise."""
+    before, *rest = _IS.split(sentence, maxsplit=1)
+    after = _ASIDE.split("".join(rest), maxsplit=1)[0]
+    is_subject, is_rest = (bool(content_words(question) & content_words(side)) for side in (before, after))
+    if is_subject == is_rest or _NOT.match(after):
+        return None
+    idle = _LINKS.union(question.casefold().split())
+    words = (before if is_rest else after).split()
+    first = next((place for place, word in enumerate(words) if word.casefold() not in idle), 0)
+    return " ".join(words if is_rest else words[first:]) or None
 
 
 def _in_one_form(text: str) -> str:
