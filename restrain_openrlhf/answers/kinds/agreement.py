@@ -1,15 +1,13 @@
-"""Reads a group of free texts together: a response's answer is the phrase in which the others agree with it.
+"""Reads a group of free texts together: a response's answer is its phrase that most of the responses have.
 
-A response's phrases are its runs of words between function words, marks and words of the question. A phrase that stands
-early in a response weighs more. The answer of a response is its phrase with the most weight in the whole group. A
-phrase may also stand within a longer one, as "Paris" in "sunny Paris", but neither within a name, as "York" in "New
-York", nor within two rivals, as "blue" in "light blue" and "dark blue".
+Phrases are the runs of words between marks, function words, and words of the question. They are compared whole, so that
+neither "York" and "New York" nor "12 km" and "15 km" agree by what they share.
 """
 
 import re
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Self
@@ -18,21 +16,15 @@ from restrain_openrlhf.answers.extract import MAX_ANSWER
 from restrain_openrlhf.answers.votes import representative
 from restrain_openrlhf.answers.words import common_words
 
-# The most words of a phrase within another, which keeps long runs of words fast.
-_LONGEST_WITHIN = 6
-# A phrase weighs _WEIGHT / (_LATER + its rank in the response), in whole numbers, whose sum has no order.
-_WEIGHT, _LATER = 1 << 20, 4
 # Function words that may stand within a name, as in "The Lord of the Rings" and "Rio de Janeiro".
 _WITHIN_NAMES = frozenset("a an at by da de del der di du for from in la of on the to van von with".split())
-_FUNCTION_WORDS = (
-    _WITHIN_NAMES
-    | frozenset(
-        "about all also am and any are as be been being between but can could did do does had has have he her here how i "
-        "i'm if into is it it's its just let's may me might must my only or our shall she should so some such than that "
-        "that's their them then there there's these they this those us very was we were what when where which who whom "
-        "whose why will would you your called considered found known lies located means named refers situated".split()
-    )
-    | frozenset("的 是 在 了 は が の を に で も です ます でした ました".split())
+_FUNCTION_WORDS = _WITHIN_NAMES.union(
+    "about all also am and any are as be been being between but can could did do does had has have he her here how".split(),
+    "i i'm if into is it it's its just let's may me might must my only or our shall she should so some such than".split(),
+    "that that's the their them then there there's these they this those us very was we were what when where".split(),
+    "which who whom whose why will would you your".split(),
+    "called considered found known lies located means named refers situated".split(),
+    "的 是 在 了 は が の を に で も です ます でした ました".split(),
 )
 _NEGATION = re.compile(r"not|never|cannot|\w+n['’]t")
 _YES_OR_NO = frozenset(["yes", "no"])
@@ -57,21 +49,7 @@ class _Word:
     start: int
     end: int
     is_name: bool
-    is_number: bool
     after_mark: bool
-
-
-@dataclass(frozen=True)
-class _Phrase:
-    """A run of words that may be an answer, with the keys of the runs within it."""
-
-    text: str
-    weight: int
-    within: frozenset[str] = frozenset()
-
-
-# The phrases of a response by their keys.
-_Phrases = Mapping[str, _Phrase]
 
 
 def agreed(
@@ -87,36 +65,18 @@ def agreed(
         reader.phrases(text[-MAX_ANSWER:]) if form is None else reader.stated(form)
         for text, form in zip(responses, stated, strict=True)
     ]
-    weights, totals = _weights(found), Counter[str]()
-    for own in weights:
-        totals.update(own)
-    best = [max(own, key=lambda key: (totals[key], len(key), key), default=None) for own in weights]
-    spellings = {key: representative(own[key].text for own in found if key in own) for key in best if key is not None}
+    count = Counter(key for own in found for key in own)
+    place = Counter[str]()
+    for own in found:
+        place.update({key: rank for rank, key in enumerate(own)})
+    best = [max(own, key=lambda key: (count[key], -place[key], len(key), key), default=None) for own in found]
+    spellings = {key: representative(own[key] for own in found if key in own) for key in best if key is not None}
     return [None if key is None else spellings[key] for key in best]
 
 
 def content_words(text: str) -> frozenset[str]:
     """The words of a text, in lower case, without function words."""
     return frozenset(word.key for word in _words(text, ignore_case=True)) - _FUNCTION_WORDS - common_words(text)
-
-
-def _weights(found: Sequence[_Phrases]) -> list[dict[str, int]]:
-    """For each response, its phrases' weights. Half of it goes to a phrase within, if it also stands alone."""
-    alone = {key for own in found for key in own}
-    around: dict[str, set[str]] = defaultdict(set)
-    for own in found:
-        for key, phrase in own.items():
-            for within in phrase.within & alone:
-                around[within].add(key)
-    weights = []
-    for own in found:
-        mine = {key: phrase.weight for key, phrase in own.items()}
-        for phrase in own.values():
-            for within in phrase.within & alone:
-                if len(around[within]) == 1:
-                    mine[within] = max(mine.get(within, 0), phrase.weight // 2)
-        weights.append(mine)
-    return weights
 
 
 @dataclass(frozen=True)
@@ -137,21 +97,19 @@ class _Reader:
         asked = {key for place, (apart, run) in enumerate(runs) if not apart and place not in beside for key in run}
         return cls(frozenset(asked), function_words, ignore_case)
 
-    def stated(self, text: str) -> dict[str, _Phrase]:
-        """A whole text as the only phrase."""
+    def stated(self, text: str) -> dict[str, str]:
+        """A whole text as the only phrase, by its key."""
         words = _words(text, self.ignore_case)
         while len(words) > 1 and words[0].key in self.function_words:
             del words[0]
-        return {_key(words) or text: _Phrase(text, _WEIGHT // _LATER)}
+        return {_key(words) or text: text}
 
-    def phrases(self, text: str) -> dict[str, _Phrase]:
-        """The phrases of a text. Of a repeated one, the first counts."""
+    def phrases(self, text: str) -> dict[str, str]:
+        """The phrases of a text by their keys, in order. Of a repeated one, the first counts."""
         runs = [core for run in self._runs(_words(text, self.ignore_case)) if (core := self._core(run))]
-        found: dict[str, _Phrase] = {}
-        for rank, items in enumerate(_enumerations(runs, text)):
-            within = frozenset(self._within(items[0])) if len(items) == 1 else frozenset()
-            phrase = _Phrase(text[items[0][0].start : items[-1][-1].end], _WEIGHT // (_LATER + rank), within)
-            found.setdefault(", ".join(map(_key, items)), phrase)
+        found: dict[str, str] = {}
+        for items in _enumerations(runs, text):
+            found.setdefault(", ".join(map(_key, items)), text[items[0][0].start : items[-1][-1].end])
         return found
 
     def _runs(self, words: Sequence[_Word]) -> Iterator[list[_Word]]:
@@ -182,19 +140,6 @@ class _Reader:
             last -= 1
         return run[first:last]
 
-    def _within(self, run: list[_Word]) -> Iterator[str]:
-        """The keys of shorter runs, which keep names whole, and numbers with what stands behind them."""
-        numbers = [place for place, word in enumerate(run) if word.is_number]
-        ends = [place for place in range(len(run) + 1) if place in (0, len(run)) or _may_cut(run, place)]
-        for first in ends:
-            for last in ends:
-                if 0 < last - first <= min(_LONGEST_WITHIN, len(run) - 1) and all(
-                    first <= place < last - (last < len(run)) for place in numbers
-                ):
-                    part = run[first:last]
-                    if not self.function_words & {part[0].key, part[-1].key}:
-                        yield _key(part)
-
 
 def _words(text: str, ignore_case: bool) -> list[_Word]:
     words: list[_Word] = []
@@ -203,7 +148,7 @@ def _words(text: str, ignore_case: bool) -> list[_Word]:
         key = unicodedata.normalize("NFKC", found["word"])
         key = key.casefold() if ignore_case else key
         is_apart |= not _SPACE.fullmatch(text, end, found.start())
-        words.append(_Word(key, *found.span("word"), found[0][0].isupper(), any(map(str.isdigit, key)), is_apart))
+        words.append(_Word(key, *found.span("word"), found[0][0].isupper(), is_apart))
         end, is_apart = found.end(), bool(found["genitive"]) or (len(words) == 1 and key in _YES_OR_NO)
     return words
 

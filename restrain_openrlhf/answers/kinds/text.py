@@ -104,7 +104,10 @@ class ShortTexts(AnswerKind):
         self._aliases(row)
 
     def instruction_for(self, row: Row) -> str:
-        """Asks for the answer where `read` says; for `auto` in a tag, or after the marker if one is set; for `agreed` in a sentence."""
+        """Asks for the answer where `read` says; for `auto` in a tag, or after the marker if one is set.
+
+        For `agreed`, it asks for a sentence.
+        """
         answer = "your final answer, in as few words as possible"
         if self.read == "agreed":
             return "Answer in one short sentence."
