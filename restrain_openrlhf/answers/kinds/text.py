@@ -85,7 +85,7 @@ class ShortTexts(AnswerKind):
     read: Literal["auto", "tag", "marker", "last_line", "agreed"] = "auto"
     """Where the answer is: in a `tag`, after a `marker`, or on the last line. `auto` takes the first of these that a
     response has: tag, box, marker, last line. `agreed` reads a group together: an answer is what a response has in a
-    tag, in a box or after the marker, and else the phrase that it shares with most of the others."""
+    tag, in a box or after the marker, or else the phrase that it shares with most others; without one, as `auto`."""
     tag: Annotated[str, Field(min_length=1)] = "answer"
     """The tag's name: `answer` reads `<answer>...</answer>`."""
     marker: Annotated[str | None, Field(min_length=1)] = None
@@ -124,7 +124,7 @@ class ShortTexts(AnswerKind):
         return _short(ways[self.read](text))
 
     def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
-        """The answers by agreement if `read` is "agreed". A response without a phrase is read as if it were alone."""
+        """The answers by agreement if `read` is "agreed". A response that agrees with none is read alone."""
         if self.read != "agreed":
             return super().read_together(responses, row)
         stated = [_short(self._stated(response[-WINDOW:])) for response in responses]
