@@ -4,7 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
-from restrain_openrlhf.answers.kind import number_classes
+from restrain_openrlhf.answers.kind import PROBLEM, number_classes
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.method import GroupScore, Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.reference import Reference, ReferenceRow
@@ -72,8 +73,13 @@ class GroupScorer:
         self._reference_row(prompt, self.row_of(prompt))
 
     def row_of(self, prompt: str) -> Row:
-        """The prompt's own data. Raises DataError if `rows` is not empty and has no row for the prompt."""
-        return self.rows.find(prompt) or self.kind.row(prompt, {})
+        """The prompt's own data: of `rows`, or its problem as the reference has it, or else its text.
+
+        Raises DataError if `rows` is not empty and has no row for the prompt.
+        """
+        known = None if self.reference is None else self.reference.by_prompt_hash(text_hash(prompt))
+        problem = prompt if known is None else known.row.get(PROBLEM, prompt)
+        return self.rows.find(prompt) or self.kind.row(problem, {})
 
     def _reference_row(self, prompt: str, row: Row) -> ReferenceRow | None:
         if self.reference is None or not self.method.needs_reference:

@@ -45,7 +45,7 @@ _JOINT = re.compile(r"\s*(?:[,、]|,?\s*(and|or|und|oder|y|et|ou|和|及|と|&))
 
 @dataclass(frozen=True)
 class _Word:
-    """A word and its place. A phrase ends before a word `after_mark`; an idle word, such as the question's, is no answer."""
+    """A word and its place. A phrase ends before a word `after_mark`. An idle word, as the question's, is no answer."""
 
     key: str
     start: int

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.scoring.service.get_reward import Group, GroupCollector, Reply, Response, Slot
+from restrain_openrlhf.scoring.service.get_reward import Group, GroupCollector, Reply, Slot
 from restrain_openrlhf.scoring.service.service_config import Timing
-from restrain_openrlhf.scoring.wire import RewardReply
+from restrain_openrlhf.scoring.wire import GroupResponse, RewardReply
 
 N = 4
 TIMING = Timing(deadline=100.0, retake=15.0, keep=200.0)
@@ -26,7 +26,7 @@ class World:
         self.collector = GroupCollector(N, TIMING, self.to_score.append)
 
     def arrive(self, text: str, key: str = "p") -> Slot:
-        return self.collector.arrive(key, text, Response(text, False), self.now)
+        return self.collector.arrive(key, text, GroupResponse(text=text, finished=True), self.now)
 
     def leave(self, slot: Slot) -> None:
         self.collector.leave(slot, self.now)
