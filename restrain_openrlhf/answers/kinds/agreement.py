@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import Self
 
@@ -77,6 +78,7 @@ def agreed(
     return [texts.get(key) for key in best]
 
 
+@lru_cache(maxsize=256)
 def content_words(text: str) -> frozenset[str]:
     """The words of a text, in lower case, without function words."""
     return frozenset(word.key for word in _words(text, ignore_case=True)) - _FUNCTION_WORDS - common_words(text)

@@ -251,16 +251,22 @@ def _said(line: str, question: str) -> str:
 
 
 def _in_the_questions_place(sentence: str, question: str) -> str | None:
-    """What a sentence says beside "is", where the question's words stand on the other side alone; None otherwise."""
+    """What a sentence says beside "is", where the question's words stand on the other side alone; None otherwise.
+
+    Before "is", an answer is a name, as in "Paris is the capital.", but not in "The film is positive.".
+    """
     before, *rest = _IS.split(sentence, maxsplit=1)
     after = _ASIDE.split("".join(rest), maxsplit=1)[0]
-    is_subject, is_rest = (bool(content_words(question) & content_words(side)) for side in (before, after))
-    if is_subject == is_rest or _NOT.match(after):
+    is_before, is_after = (not content_words(question).isdisjoint(content_words(side)) for side in (before, after))
+    if is_before == is_after or _NOT.match(after):
         return None
+    if is_after:
+        return before if after.startswith("the ") and not _SUBJECT.match(before) else None
     idle = _LINKS.union(question.casefold().split())
-    words = (before if is_rest else after).split()
-    first = next((place for place, word in enumerate(words) if word.casefold() not in idle), 0)
-    return " ".join(words if is_rest else words[first:]) or None
+    words = after.split()
+    return (
+        " ".join(words[next((place for place, word in enumerate(words) if word.casefold() not in idle), 0) :]) or None
+    )
 
 
 def _in_one_form(text: str) -> str:
