@@ -38,7 +38,7 @@ class World:
 
     def finish_scoring(self) -> list[str]:
         """Every group that is to be scored gets its replies; returns their texts, joined."""
-        texts = ["".join(slot.response.answer for slot in group.slots[: group.size]) for group in self.to_score]
+        texts = ["".join(slot.response.text for slot in group.slots[: group.size]) for group in self.to_score]
         while self.to_score:
             group = self.to_score.pop()
             replies: list[Reply] = [RewardReply(rewards=index, scores=0) for index in range(group.size)]
