@@ -152,7 +152,9 @@ def rollouts_of(
             pad_token_id=PAD,
         )
     responses = tokens[:, prompts.shape[1] :]
-    rows = [kind.row(each.text, each.row) for each in problems for _ in range(ROLLOUTS)]
-    decoded = [(tokenizer.decode(tokens, skip_special_tokens=True), EOS not in tokens) for tokens in responses.tolist()]
-    answers = [kind.voted_answer(text, cut, row) for (text, cut), row in zip(decoded, rows, strict=True)]
-    return tokens, responses, [answers[start : start + ROLLOUTS] for start in range(0, len(answers), ROLLOUTS)]
+    texts = [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in responses.tolist()]
+    truncated = [EOS not in tokens for tokens in responses.tolist()]
+    groups = [slice(start, start + ROLLOUTS) for start in range(0, len(texts), ROLLOUTS)]
+    rows = [kind.row(each.text, each.row) for each in problems]
+    answers = [kind.voted_answers(texts[of], truncated[of], row) for of, row in zip(groups, rows, strict=True)]
+    return tokens, responses, answers

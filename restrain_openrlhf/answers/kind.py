@@ -26,9 +26,9 @@ GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "so
 # Most characters that an error shows of each of two values, and how many of them stand before the first difference.
 SHOWN, SHOWN_BEFORE = 60, 20
 # The methods that make votes. They see only the columns in `row_columns` of a row.
-VOTING_METHODS = ("extract", "key", "classes")
-# The methods that read a response. They see no thoughts.
-READING_METHODS = ("extract",)
+VOTING_METHODS = ("extract", "read_together", "key", "classes")
+# The methods that read a response, and a group of them. They see no thoughts.
+READING_METHODS, TOGETHER = ("extract",), "read_together"
 
 Columns = TypeVar("Columns", bound=BaseModel)
 
@@ -74,6 +74,8 @@ class AnswerKind(BaseModel, ABC):
         for name in READING_METHODS:
             if name in vars(cls):
                 setattr(cls, name, _of_what_is_said(vars(cls)[name]))
+        if TOGETHER in vars(cls):
+            setattr(cls, TOGETHER, _of_all_that_is_said(vars(cls)[TOGETHER]))
         for name in VOTING_METHODS:
             if name in vars(cls):
                 setattr(cls, name, _with_own_columns(vars(cls)[name]))
@@ -195,12 +197,18 @@ class AnswerKind(BaseModel, ABC):
     def refuse_missing_packages(self) -> None:
         """Raises GraderError if a package that reads or compares answers is missing. Called before a run starts."""
 
-    def voted_answer(self, response: str, truncated: bool, row: Row) -> str | None:
-        """The answer that a rollout votes for; None if its response has none or was cut off by the length limit.
+    def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
+        """The answer of each response of a group, whose order changes nothing. Raises what `extract` raises."""
+        return [self.extract(response, row) for response in responses]
 
-        Evaluation also grades truncated responses, with `extract` (docs/decisions/0004-one-grader.md).
+    def voted_answers(self, responses: Sequence[str], truncated: Sequence[bool], row: Row) -> list[str | None]:
+        """The answers that a group's rollouts vote for; None for a response that was cut off by the length limit.
+
+        Evaluation also grades truncated responses, with `read_together` (docs/decisions/0004-one-grader.md).
         """
-        return None if truncated else self.extract(response, row)
+        whole = [response for response, is_cut in zip(responses, truncated, strict=True) if not is_cut]
+        answers = iter(self.read_together(whole, row))
+        return [None if is_cut else next(answers) for is_cut in truncated]
 
     @property
     def whole_version(self) -> str:
@@ -220,6 +228,16 @@ def _of_what_is_said(method: Callable[..., Any]) -> Callable[..., Any]:
     def reading(self: AnswerKind, response: str, row: Row) -> Any:
         text = said(response)
         return None if text is None else method(self, text, row)
+
+    return reading
+
+
+def _of_all_that_is_said(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def reading(self: AnswerKind, responses: Sequence[str], row: Row) -> list[str | None]:
+        texts = [said(response) for response in responses]
+        answers = iter(method(self, [text for text in texts if text is not None], row))
+        return [None if text is None else next(answers) for text in texts]
 
     return reading
 

@@ -80,6 +80,12 @@ def with_point(text: str) -> str:
     return _COMMA.sub(pointed, _GROUPED.sub(joined, text) if "." in row["group"] else text)
 
 
+def common_words(text: str) -> frozenset[str]:
+    """Frequent words of a text's language, such as "is" and articles; empty for English and where it is unclear."""
+    row = _language_of(text)
+    return frozenset(word for column in ("is", "so", "common") for word in row.get(column, "").casefold().split())
+
+
 def _language_of(text: str) -> dict[str, str]:
     """The row of the language with the most words in a text, where "answer" counts twice; empty if unclear."""
     words = set(re.findall(r"[^\W\d_]+", text.casefold()))

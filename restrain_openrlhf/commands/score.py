@@ -114,7 +114,7 @@ def score_row(
 ) -> ScoreRow:
     """Score one row, which has responses. Raises DataError if it lacks the gold that the method reads."""
     own = row.row(kind)
-    answers = [kind.voted_answer(each.text, each.truncated, own) for each in row.rollouts()]
+    answers = kind.voted_answers(row.responses, [each.truncated for each in row.rollouts()], own)
     group = GroupAnswers.of(kind, answers, own)
     found = reference.by_problem(row.problem, own) if reference else None
     gold = str(row.answer) if row.answer is not None else None

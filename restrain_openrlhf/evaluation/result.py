@@ -214,8 +214,7 @@ def grade_folder(folder: BenchmarkFolder) -> Result:
 
 def _graded(row: ResponseRow, problem: Problem, kind: AnswerKind) -> GradeRow:
     own = kind.graded_row(problem.text, problem.row)
-    answers = [kind.extract(response, own) for response in row.responses]
-    return grade_answers(row.id, answers, problem.answer, kind, own)
+    return grade_answers(row.id, kind.read_together(row.responses, own), problem.answer, kind, own)
 
 
 def benchmark_folders(run: Path) -> list[BenchmarkFolder]:

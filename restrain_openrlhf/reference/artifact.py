@@ -58,11 +58,12 @@ class ReferenceRow(SampledRow):
     @classmethod
     def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
         """The vote of a prompt's rollouts. A truncated rollout has no answer."""
-        answers = [kind.voted_answer(each.text, each.truncated, prompt.row) for each in rollouts]
+        texts, truncated = [each.text for each in rollouts], [each.truncated for each in rollouts]
+        answers = kind.voted_answers(texts, truncated, prompt.row)
         pairs = zip(rollouts, answers, strict=True)
-        texts = (each.text for each, answer in pairs if answer is None and not each.truncated)
-        found = cls.of_answers(prompt, answers, texts, kind)
-        return found.model_copy(update={"truncated": sum(each.truncated for each in rollouts)})
+        unread = (each.text for each, answer in pairs if answer is None and not each.truncated)
+        found = cls.of_answers(prompt, answers, unread, kind)
+        return found.model_copy(update={"truncated": sum(truncated)})
 
     @classmethod
     def of_answers(

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Self
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
-from restrain_openrlhf.answers.kind import number_classes
+from restrain_openrlhf.answers.kind import PROBLEM, number_classes
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.method import GroupScore, Method, MethodSettings, PromptFacts, ReferenceVote, build
 from restrain_openrlhf.reference import Reference, ReferenceRow, load_reference
@@ -82,8 +83,13 @@ class GroupScorer:
         self._reference_row(prompt, self.row_of(prompt))
 
     def row_of(self, prompt: str) -> Row:
-        """The prompt's own data. Raises DataError if `rows` is not empty and has no row for the prompt."""
-        return self.rows.find(prompt) or self.kind.row(prompt, {})
+        """The prompt's own data: of `rows`, or its problem as the reference has it, or else its text.
+
+        Raises DataError if `rows` is not empty and has no row for the prompt.
+        """
+        known = None if self.reference is None else self.reference.by_prompt_hash(text_hash(prompt))
+        problem = prompt if known is None else known.row.get(PROBLEM, prompt)
+        return self.rows.find(prompt) or self.kind.row(problem, {})
 
     def _reference_row(self, prompt: str, row: Row) -> ReferenceRow | None:
         if self.reference is None or not self.method.needs_reference:
@@ -92,9 +98,10 @@ class GroupScorer:
 
 
 def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupScore:
-    """The score of a group of texts, as `GroupScorer.score` gives it."""
+    """The score of a group of texts, as `GroupScorer.score` gives it, as every trainer and service reads it."""
     row = scorer.row_of(group.prompt) if group.row is None else group.row
-    answers = [scorer.kind.voted_answer(each.text, not each.finished, row) for each in group.responses]
+    texts, truncated = [each.text for each in group.responses], [not each.finished for each in group.responses]
+    answers = scorer.kind.voted_answers(texts, truncated, row)
     return scorer.score(group.prompt, answers, group.gold, group.entropies, row)
 
 

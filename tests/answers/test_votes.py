@@ -42,5 +42,4 @@ def test_a_group_without_rollouts_has_no_votes():
 
 
 def test_a_truncated_rollout_has_no_answer():
-    assert MATHEMATICS.voted_answer(r"\boxed{7}", False, {}) == "7"
-    assert MATHEMATICS.voted_answer(r"\boxed{7}", True, {}) is None
+    assert MATHEMATICS.voted_answers([r"\boxed{7}", r"\boxed{8}", ""], [False, True, False], {}) == ["7", None, None]

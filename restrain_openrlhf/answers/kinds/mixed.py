@@ -67,6 +67,9 @@ class Mixed(AnswerKind):
     def extract(self, response: str, row: Row) -> str | None:
         return self._of(row).extract(response, row)
 
+    def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
+        return self._of(row).read_together(responses, row)
+
     def key(self, answer: str, row: Row) -> str:
         kind = self._of(row)
         return f"{kind.name} {kind.key(answer, row)}"

@@ -7,14 +7,24 @@ import re
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from string import punctuation
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW, last_boxes
-from restrain_openrlhf.answers.kind import AnswerKind, ParsedCell, Row, number_classes, read_columns, register
+from restrain_openrlhf.answers.kind import (
+    PROBLEM,
+    AnswerKind,
+    ParsedCell,
+    Row,
+    number_classes,
+    read_columns,
+    register,
+)
 from restrain_openrlhf.answers.kinds import reading
+from restrain_openrlhf.answers.kinds.agreement import agreed, content_words
 from restrain_openrlhf.answers.numerals import RAISED, in_ascii, on_the_line
 
 # The a of x = a is no article.
@@ -38,6 +48,14 @@ _DASHES = str.maketrans(dict.fromkeys("−–—‐‑", "-"))
 _POWER = re.compile(rf"(?<=\d)[{RAISED}]+")
 _FRACTION = re.compile(r"\\frac\{(\d+)\}\{(\d+)\}")
 _THOUSANDS_AND_SPACES = re.compile(r"(?<=\d),(?=\d{3}(?!\d))|(?<=\d)\s+(?=[%‰])")
+_IS = re.compile(r"\s+(?:is|are|was|were)\s+")
+_NOT = re.compile(r"not\b|never\b|n['’]t\b")
+# What goes on behind an answer: "Paris, a city of light", "Paris because".
+_ASIDE = re.compile(
+    r"(?:,|\s[–—-])\s+(?=(?:a|an|the|which|who|whose|where|known|located|as|but|because|since|with|not|and\s(?:the|its?|is))\b)"
+    r"|\s+(?=(?:because|which|who|where|since)\b)"
+)
+_LINKS = frozenset("actually called currently found indeed known located named situated".split())
 _SUBJECT = re.compile(
     r"(?:(?:so|thus|hence|therefore|overall|in\s+conclusion|to\s+conclude)\b[\s,]*)?"
     r"(?:the|this|that|it|its|my|our|his|her|their)\b",
@@ -64,9 +82,10 @@ class ShortTexts(AnswerKind):
     )
     gold_columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
-    read: Literal["auto", "tag", "marker", "last_line"] = "auto"
+    read: Literal["auto", "tag", "marker", "last_line", "agreed"] = "auto"
     """Where the answer is: in a `tag`, after a `marker`, or on the last line. `auto` takes the first of these that a
-    response has: tag, box, marker, last line."""
+    response has: tag, box, marker, last line. `agreed` reads a group together: an answer is what a response has in a
+    tag, in a box or after the marker, or else the phrase that it shares with most others; without one, as `auto`."""
     tag: Annotated[str, Field(min_length=1)] = "answer"
     """The tag's name: `answer` reads `<answer>...</answer>`."""
     marker: Annotated[str | None, Field(min_length=1)] = None
@@ -85,8 +104,13 @@ class ShortTexts(AnswerKind):
         self._aliases(row)
 
     def instruction_for(self, row: Row) -> str:
-        """Asks for the answer where `read` says; for `auto` in a tag, or after the marker if one is set."""
+        """Asks for the answer where `read` says; for `auto` in a tag, or after the marker if one is set.
+
+        For `agreed`, it asks for a sentence.
+        """
         answer = "your final answer, in as few words as possible"
+        if self.read == "agreed":
+            return "Answer in one short sentence."
         if self.read == "last_line":
             return f"Put {answer}, alone on the last line."
         if self.read == "marker" or (self.read == "auto" and self.marker is not None):
@@ -95,9 +119,18 @@ class ShortTexts(AnswerKind):
 
     def extract(self, response: str, row: Row) -> str | None:
         text = response[-WINDOW:]
-        ways = {"auto": self._anywhere, "tag": self._tagged, "marker": self._marked, "last_line": reading.last_line}
-        answer = reading.bare(ways[self.read](text) or "")
-        return answer if answer and len(answer) <= MAX_ANSWER else None
+        ways = {"tag": self._tagged, "marker": self._marked, "last_line": reading.last_line}
+        ways["auto"] = ways["agreed"] = partial(self._anywhere, str(row.get(PROBLEM, "")))
+        return _short(ways[self.read](text))
+
+    def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
+        """The answers by agreement if `read` is "agreed". A response that agrees with none is read alone."""
+        if self.read != "agreed":
+            return super().read_together(responses, row)
+        stated = [_short(self._stated(response[-WINDOW:])) for response in responses]
+        shared = agreed(responses, stated, str(row.get(PROBLEM, "")), self.ignore_case)
+        pairs = zip(responses, shared, strict=True)
+        return [self.extract(response, row) if answer is None else answer for response, answer in pairs]
 
     def key(self, answer: str, row: Row) -> str:
         """The normalised answer."""
@@ -126,11 +159,15 @@ class ShortTexts(AnswerKind):
     def _aliases(self, row: Row) -> set[str]:
         return {self.normalised(alias) for alias in read_columns(_TextColumns, row).aliases or ()}
 
-    def _anywhere(self, text: str) -> str | None:
+    def _anywhere(self, question: str, text: str) -> str | None:
+        found = self._stated(text)
+        return found if found is not None else _said(reading.last_line(text), question)
+
+    def _stated(self, text: str) -> str | None:
+        """What is in the tag, in the last box or after the marker."""
         inside = self._tagged(text)
         found = inside if inside is not None else last_boxes(text)
-        found = found if found is not None else self._marked(text)
-        return found if found is not None else _said(reading.last_line(text))
+        return found if found is not None else self._marked(text)
 
     def _tagged(self, text: str) -> str | None:
         inside = reading.tagged(text, self.tag)
@@ -148,7 +185,7 @@ class Text(ShortTexts):
     Case, articles, punctuation and white space do not count; each is a setting.
     """
 
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
 
     name: Literal["text"] = "text"
 
@@ -194,15 +231,42 @@ class ComparedTexts(ShortTexts):
         return first is not None and first == second
 
 
+def _short(found: str | None) -> str | None:
+    answer = reading.bare(found or "")
+    return answer if answer and len(answer) <= MAX_ANSWER else None
+
+
 def _pattern(marker: str) -> re.Pattern[str]:
     """A pattern for a marker in upper or lower case, with Markdown's emphasis after it."""
     return re.compile(rf"{re.escape(marker)}[*_\s]{{0,5}}", re.IGNORECASE)
 
 
-def _said(line: str) -> str:
-    """ "The sentiment is positive." as "positive"; any other line is unchanged."""
+def _said(line: str, question: str) -> str:
+    """ "The sentiment is positive." and "Positive is the sentiment." as "positive"; any other line is unchanged."""
+    answer = _in_the_questions_place(reading.first_sentence(line), question)
+    if answer is not None:
+        return answer
     sentence = reading.last_sentence(line)
     return (reading.after_is(sentence) if _SUBJECT.match(sentence) else None) or line
+
+
+def _in_the_questions_place(sentence: str, question: str) -> str | None:
+    """What a sentence says beside "is", where the question's words stand on the other side alone; None otherwise.
+
+    Before "is", an answer is a name, as in "Paris is the capital.", but not in "The film is positive.".
+    """
+    before, *rest = _IS.split(sentence, maxsplit=1)
+    after = _ASIDE.split("".join(rest), maxsplit=1)[0]
+    is_before, is_after = (not content_words(question).isdisjoint(content_words(side)) for side in (before, after))
+    if is_before == is_after or _NOT.match(after):
+        return None
+    if is_after:
+        return before if after.startswith("the ") and not _SUBJECT.match(before) else None
+    idle = _LINKS.union(question.casefold().split())
+    words = after.split()
+    return (
+        " ".join(words[next((place for place, word in enumerate(words) if word.casefold() not in idle), 0) :]) or None
+    )
 
 
 def _in_one_form(text: str) -> str:

@@ -16,7 +16,7 @@ from restrain_openrlhf.machine.patching import patches_in
 
 # Room for 65,536 tokens of the demo's model.
 CACHE_BYTES = 256 * 2**20
-# The fewest that vLLM takes on a CPU. Rollouts share whole blocks of their prompt, and vLLM's own 128 are a long prompt.
+# The fewest that vLLM takes on a CPU. Rollouts share whole blocks of their prompt, and many prompts have less than 128.
 BLOCK_TOKENS = 32
 
 

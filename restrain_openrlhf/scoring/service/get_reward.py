@@ -16,13 +16,12 @@ from typing import Literal
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
-from restrain_openrlhf.answers import AnswerKind, Row
 from restrain_openrlhf.errors import DataError, RestrainError
 from restrain_openrlhf.method import GroupScore
-from restrain_openrlhf.scoring import GroupScorer, wire
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group, wire
 from restrain_openrlhf.scoring.service.requests import Metrics, RefusedError, log, read_body, refused
 from restrain_openrlhf.scoring.service.service_config import ServiceBlock, Timing
-from restrain_openrlhf.scoring.wire import RewardReply, RewardRequest
+from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse, RewardReply, RewardRequest
 
 Reply = RewardReply | RestrainError
 LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.PENALIZED)
@@ -37,18 +36,10 @@ LABELS_REFUSED = (
 PROMPT_END = 200
 
 
-@dataclass(frozen=True)
-class Response:
-    """A response's final answer as written (None: missing), and whether the length limit cut the response off."""
-
-    answer: str | None
-    truncated: bool
-
-
-def read_response(query: str, prompt: str, ends: tuple[str, ...], kind: AnswerKind, row: Row) -> Response:
+def read_response(query: str, prompt: str, ends: tuple[str, ...]) -> GroupResponse:
     """The response in a query, which is the prompt and the response in one text.
 
-    Raises DataError if the query does not begin with its prompt, and where the row cannot be used.
+    Raises DataError if the query does not begin with its prompt.
 
     The client does not say whether a response is truncated. A response that ended by itself ends with one of `ends`,
     because the client decodes with skip_special_tokens=False; every other one hit the length limit.
@@ -56,7 +47,7 @@ def read_response(query: str, prompt: str, ends: tuple[str, ...], kind: AnswerKi
     response = _after_prompt(query, prompt)
     marks = "|".join(map(re.escape, sorted(ends, key=len, reverse=True)))
     plain = re.sub(marks, "", response) if marks else response
-    return Response(kind.extract(plain, row), truncated=bool(ends) and not response.endswith(ends))
+    return GroupResponse(text=plain, finished=not ends or response.endswith(ends))
 
 
 def _after_prompt(query: str, prompt: str) -> str:
@@ -79,7 +70,7 @@ class Slot:
 
     group: "Group"
     text: str | None = None
-    response: Response | None = None
+    response: GroupResponse | None = None
     vacant: bool = True
     until: float = 0.0
     reply: "asyncio.Future[Reply]" = field(default_factory=asyncio.Future)
@@ -111,7 +102,7 @@ class GroupCollector:
     score: Callable[[Group], object]
     groups: dict[str, list[Group]] = field(default_factory=dict)
 
-    def arrive(self, prompt: str, text: str, response: Response, now: float) -> Slot:
+    def arrive(self, prompt: str, text: str, response: GroupResponse, now: float) -> Slot:
         """The slot of a request.
 
         A retry carries the same text as its first try, and so may a second rollout. The connection of the first try
@@ -187,7 +178,7 @@ class GetReward:
     async def serve(self, request: Request) -> RewardReply:
         """The reply to a rollout. Raises a RestrainError if there is none to give.
 
-        Nothing here keeps the body while the request waits, so a pending rollout only costs the memory of its answer.
+        Nothing here keeps the body while the request waits, so a pending rollout only costs the memory of its text.
         """
         slot = await self._begin(await read_body(request, self.block))
         try:
@@ -209,8 +200,7 @@ class GetReward:
             self.has_warned = True
             raise RefusedError(409, LABELS_REFUSED)
         self.scorer.check(prompt)
-        row = self.scorer.row_of(prompt)
-        response = await asyncio.to_thread(read_response, query, prompt, self.ends, self.scorer.kind, row)
+        response = read_response(query, prompt, self.ends)
         if self.stopping is not None:
             raise self.stopping
         slot = self.collector.arrive(prompt, hashlib.sha256(query.encode()).hexdigest(), response, time.monotonic())
@@ -234,13 +224,12 @@ class GetReward:
         return slot.reply.result()
 
     async def _score(self, group: Group) -> None:
-        responses = [slot.response for slot in group.slots if slot.response is not None]
-        answers = [None if response.truncated else response.answer for response in responses]
-        outcome = "full" if len(answers) == self.block.group_size else "partial"
+        responses = tuple(slot.response for slot in group.slots if slot.response is not None)
+        outcome = "full" if len(responses) == self.block.group_size else "partial"
         try:
-            work = partial(self.scorer.score, group.prompt, answers)
-            scored = await self.metrics.scored(work, sum(response.truncated for response in responses), outcome)
-            replies = [self._reply(scored, index) for index in range(len(answers))]
+            work = partial(score_whole_group, self.scorer, GroupRequest(prompt=group.prompt, responses=responses))
+            scored = await self.metrics.scored(work, sum(not each.finished for each in responses), outcome)
+            replies = [self._reply(scored, index) for index in range(len(responses))]
             self.collector.finish(group, replies, NEUTRAL, time.monotonic())
         except Exception as error:  # noqa: BLE001 - the group's requests wait for a reply, whatever went wrong
             self.collector.finish(group, [], refused(error), time.monotonic())

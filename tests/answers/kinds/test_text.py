@@ -11,6 +11,7 @@ from restrain_openrlhf.answers.kind import parse_kind
 from tests.answers.kinds.shapes import is_equivalence_whatever_the_order, keys_are_classes
 
 TEXT = parse_kind({"name": "text"})
+CAPITAL = "What is the capital of France?"
 ANSWERS = [*"Paris|paris.|The Paris|London|J. K. Rowling|JK Rowling|1.5|15|C++|C|the|!".split("|"), None]
 # As the Hub has them: mandarjoshi/trivia_qa and rajpurkar/squad, gold's texts put in `aliases`.
 TRIVIA = {
@@ -114,6 +115,25 @@ def test_where_the_answer_stands_is_a_setting(block, answer):
 )  # fmt: skip
 def test_what_is_read(response, answer):
     assert TEXT.extract(response, {}) == answer
+
+
+@pytest.mark.parametrize(
+    ("question", "response", "answer"),
+    [(CAPITAL, "Paris is the capital.", "Paris"), (CAPITAL, "The capital of France is Paris.", "Paris"),
+     (CAPITAL, "The capital is called Paris – a city of light.", "Paris"),
+     (CAPITAL, "Capital: Paris", "Capital: Paris"),
+     (CAPITAL, "The capital of France is Paris. The city is old.", "Paris"), (CAPITAL, "It is Paris.", "Paris"),
+     (CAPITAL, "The capital of France is Washington, D.C.", "Washington, D.C."),
+     (CAPITAL, "The capital is red, white and blue.", "red, white and blue"),
+     (CAPITAL, "Lyon is not the capital.", "Lyon is not the capital."),
+     (CAPITAL, "France is France.", "France is France."),
+     ("In which continent is Peru?", "Peru is located in South America.", "South America"),
+     ("Positive or negative: I loved it.", "The film is positive.", "positive"),
+     ("Positive or negative: I loved it.", "It is positive.", "positive"),
+     ("Translate: Der Hund ist groß.", "Dogs are big", "Dogs are big")],
+)  # fmt: skip
+def test_a_sentence_is_read_where_the_questions_word_stood(question, response, answer):
+    assert TEXT.extract(response, {"problem": question}) == answer
 
 
 def test_aliases_are_right_and_merge_no_votes():

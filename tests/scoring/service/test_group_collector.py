@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.scoring.service.get_reward import Group, GroupCollector, Reply, Response, Slot
+from restrain_openrlhf.scoring.service.get_reward import Group, GroupCollector, Reply, Slot
 from restrain_openrlhf.scoring.service.service_config import Timing
-from restrain_openrlhf.scoring.wire import RewardReply
+from restrain_openrlhf.scoring.wire import GroupResponse, RewardReply
 
 N = 4
 TIMING = Timing(deadline=100.0, retake=15.0, keep=200.0)
@@ -26,7 +26,7 @@ class World:
         self.collector = GroupCollector(N, TIMING, self.to_score.append)
 
     def arrive(self, text: str, key: str = "p") -> Slot:
-        return self.collector.arrive(key, text, Response(text, False), self.now)
+        return self.collector.arrive(key, text, GroupResponse(text=text, finished=True), self.now)
 
     def leave(self, slot: Slot) -> None:
         self.collector.leave(slot, self.now)
@@ -38,7 +38,7 @@ class World:
 
     def finish_scoring(self) -> list[str]:
         """Every group that is to be scored gets its replies; returns their texts, joined."""
-        texts = ["".join(slot.response.answer for slot in group.slots[: group.size]) for group in self.to_score]
+        texts = ["".join(slot.response.text for slot in group.slots[: group.size]) for group in self.to_score]
         while self.to_score:
             group = self.to_score.pop()
             replies: list[Reply] = [RewardReply(rewards=index, scores=0) for index in range(group.size)]
