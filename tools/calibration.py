@@ -152,9 +152,9 @@ def rollouts_of(
             pad_token_id=PAD,
         )
     responses = tokens[:, prompts.shape[1] :]
-    texts = [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in responses.tolist()]
+    decoded = [str(tokenizer.decode(each, skip_special_tokens=True)) for each in responses.tolist()]
     truncated = [EOS not in tokens for tokens in responses.tolist()]
-    groups = [slice(start, start + ROLLOUTS) for start in range(0, len(texts), ROLLOUTS)]
+    groups = [slice(start, start + ROLLOUTS) for start in range(0, len(decoded), ROLLOUTS)]
     rows = [kind.row(each.text, each.row) for each in problems]
-    answers = [kind.voted_answers(texts[of], truncated[of], row) for of, row in zip(groups, rows, strict=True)]
+    answers = [kind.voted_answers(decoded[of], truncated[of], row) for of, row in zip(groups, rows, strict=True)]
     return tokens, responses, answers

@@ -197,6 +197,11 @@ class AnswerKind(BaseModel, ABC):
     def refuse_missing_packages(self) -> None:
         """Raises GraderError if a package that reads or compares answers is missing. Called before a run starts."""
 
+    @property
+    def reads_together(self) -> bool:
+        """Whether a response's answer may depend on the rest of its group."""
+        return type(self).read_together is not AnswerKind.read_together
+
     def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
         """The answer of each response of a group, whose order changes nothing. Raises what `extract` raises."""
         return [self.extract(response, row) for response in responses]

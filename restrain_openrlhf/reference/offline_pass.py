@@ -254,13 +254,19 @@ def merge(shards: Sequence[Path], out: Path) -> int:
 def subset(reference: Reference, out: Path, n: int) -> int:
     """Write the votes of the first `n` rollouts of each prompt, and return the number of rows.
 
-    Raises ReferencePassError if `n` is more than were sampled, and where `out` is the artifact itself.
+    Raises ReferencePassError if `n` is more than were sampled, where the answers of fewer would be others, and where
+    `out` is the artifact itself.
     """
     made = reference.provenance
     if n > made.n:
         raise ReferencePassError(
             f"{reference.path} has {made.n} rollouts per prompt, but {n} are asked for. Sample more with `restrain "
             "reference --n`, into another file."
+        )
+    if n < made.n and reference.kind.reads_together:
+        raise ReferencePassError(
+            f"{reference.path}: its kind of answer has read the {made.n} rollouts of a prompt together, so {n} of them "
+            f"would have other answers. Sample a pass of its own with `restrain reference --n {n}`."
         )
     if out.resolve() == reference.path.resolve():
         raise ReferencePassError(f"--out {out}: is the file that is read. Name another file.")

@@ -34,6 +34,18 @@ def test_the_first_rollouts_vote_again(reference, tmp_path):
     assert made.provenance == reference.provenance.model_copy(update={"n": 3})
 
 
+def test_answers_that_were_read_together_are_not_cut(tmp_path):
+    """Of "Paris, a city", "Lyon" and "Paris", the first is Paris because of the last, which two would not have."""
+    kind = parse_kind({"name": "text", "read": "agreed"})
+    (prompt,) = everything = prompts(1)
+    row = ReferenceRow.of_answers(prompt, ["Paris", "Lyon", "Paris"], (), kind)
+    write_rows(tmp_path / "three.jsonl", [row])
+    made = {"answers": kind.model_dump(mode="json"), "extractor_version": kind.whole_version, "n": 3}
+    provenance(everything, **made).write(tmp_path / "three.jsonl")
+    with pytest.raises(ReferencePassError, match=r"has read the 3 rollouts of a prompt together.*reference --n 2"):
+        subset(load_reference(tmp_path / "three.jsonl"), tmp_path / "two.jsonl", n=2)
+
+
 # 1.00015 and 1.0 differ by more than 1e-4, and 1.00005 is within it of both: beside 1.0, the first two are two answers.
 JOINED = ["1.00015", "1.00005", "1.0", "1.0"]
 

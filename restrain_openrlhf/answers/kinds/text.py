@@ -123,6 +123,10 @@ class ShortTexts(AnswerKind):
         ways["auto"] = ways["agreed"] = partial(self._anywhere, str(row.get(PROBLEM, "")))
         return _short(ways[self.read](text))
 
+    @property
+    def reads_together(self) -> bool:
+        return self.read == "agreed"
+
     def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
         """The answers by agreement if `read` is "agreed". A response that agrees with none is read alone."""
         if self.read != "agreed":

@@ -2,7 +2,8 @@
 
 `smollm2_responses.jsonl` has the responses at temperatures .7 and 1, with and without an instruction on form, and the
 one answer that each states, or null (none, two, or cut off before it). A letter counts where its text contradicts it.
-`unclear` ones count nowhere. The third that `is_held_back` was not looked at while the rule was written.
+`unclear` ones count nowhere. The third that `is_held_back` was labelled with the others and by the rule's author, so it
+is no blind test: its totals were seen while the rule was written, and its responses only when they were labelled.
 """
 
 import json
