@@ -45,7 +45,7 @@ class StopRules(BaseModel, frozen=True, extra="forbid"):
 
     kl: float = Field(0.15, gt=0)
     template: float = Field(0.4, gt=0)
-    entropy: float = Field(0.25, gt=0, lt=1)
+    entropy: float = Field(0.1, gt=0, lt=1)
     patience: int = Field(2, ge=1)
 
 

@@ -81,7 +81,7 @@ def test_the_model_before_a_streak_is_still_there_where_few_are_saved(tmp_path):
 def test_a_streak_that_ends_does_not_take_along_what_another_needs(tmp_path):
     """KL is too high from step 3 to 6, the entropy too low from step 5 to 9: the second rule fires."""
     run = RunFolder(tmp_path / "train")
-    kl, entropy = [0.1, 0.1, 0.2, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1], [1.0] * 4 + [0.1] * 5
+    kl, entropy = [0.1, 0.1, 0.2, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1], [1.0] * 4 + [0.05] * 5
     assert kept_step_by_step(run, StopRules(patience=5), kl=kl, entropy=entropy) == 4
     names = sorted(path.name for path in run.checkpoints.iterdir())
     assert names == ["global_step4_hf", "global_step8_hf", "global_step9_hf"]

@@ -36,9 +36,9 @@ def test_few_prompts_may_well_have_one_answer():
     assert alarm(steps(4, top=1.0), 1.0, RULES) is None, "a single problem has one majority from the start"
 
 
-def test_an_entropy_that_falls_to_a_quarter_ends_it():
-    found = alarm(steps(6, entropy=[1.0, 1.2, 0.8, 0.25, 0.24, 0.24]), BASE, RULES)
-    assert (found.rule, found.since, found.step, found.limit) == ("entropy", 5, 6, 0.25)
+def test_an_entropy_that_falls_to_a_tenth_ends_it():
+    found = alarm(steps(6, entropy=[1.0, 1.2, 0.8, 0.1, 0.09, 0.09]), BASE, RULES)
+    assert (found.rule, found.since, found.step, found.limit) == ("entropy", 5, 6, 0.1)
 
 
 def test_the_first_of_several_alarms_counts():
