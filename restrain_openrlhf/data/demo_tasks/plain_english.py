@@ -14,7 +14,7 @@ with Path(__file__).with_name("capitals.csv").open(encoding="utf-8", newline="")
     COUNTRIES = {row["country"]: row["capital"] for row in csv.DictReader(file)}
 TRAINED_ON, HELD_OUT = 58, 48
 OPERATIONS = {"plus": operator.add, "times": operator.mul}
-OPERANDS, MOST_RESULT = range(2, 21), 99
+OPERANDS, MOST_RESULT = range(2, 17), 99
 HELDOUT_ONE_IN = 3
 # The questions that the preset answers before it asks one.
 EXAMPLES = ("3 plus 4", "2 times 6", "15 plus 20")
@@ -39,4 +39,4 @@ def _result(rng: random.Random, heldout: bool) -> Problem:
 
 _on_smollm2 = partial(DemoTask, steps=15, episode=56, heldout=HELD_OUT, on_smollm2=True)
 CAPITALS = _on_smollm2("capitals", "capitals of countries", _capital, TRAINED_ON, HELD_OUT, "cpu/demo_capitals")
-ARITHMETIC = _on_smollm2("arithmetic", "small sums and products", _result, 300, 200, "cpu/demo_arithmetic")
+ARITHMETIC = _on_smollm2("arithmetic", "small sums and products", _result, 200, 100, "cpu/demo_arithmetic")
