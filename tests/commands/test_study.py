@@ -138,7 +138,7 @@ def test_a_study_stopped_by_sigterm_goes_on_where_it_was(configs, out):
     (out / "stop").write_text("ttrl")
     done = study(configs, out)
     assert done.returncode == 130
-    assert "run the same command to resume" in done.stderr
+    assert "the same command resumes" in done.stderr
     ttrl = out / "small" / "ttrl" / "seed-42"
     assert started(out) == ["small/ttrl/seed-42"]
     assert steps(ttrl) == [1]

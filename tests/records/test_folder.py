@@ -43,7 +43,6 @@ OTHER_THAN_DEFAULT = {
     "answer_rows": Path("/data/train.jsonl"),
     "agent": Agent(path=Path(__file__), turns="all", tag="final"),
     "evaluate_first": True,
-    "service": "http://reward:8000",
     "logprob_gap_limit": None,
     "missing_limit": 0.75,
     "weight_digests": True,
@@ -91,7 +90,7 @@ def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_
             with pytest.raises(RunError, match=name):
                 folder.claim(changed, {})
     assert HookConfig.keys(Key.CHANGEABLE) == {
-        "service", "logprob_gap_limit", "missing_limit", "weight_digests", "engine", "rollouts",
+        "logprob_gap_limit", "missing_limit", "weight_digests", "engine", "rollouts",
     }  # fmt: skip
 
 

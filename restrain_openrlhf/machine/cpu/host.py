@@ -108,11 +108,15 @@ def varlen_attn(_wrapped: object, _module: object, args: tuple[Any, ...], kwargs
     """Replaces torch's variable-length attention, as machine/flash_attention.py calls it; it needs CUDA's flash kernel.
 
     Attention within each packed sequence, one after the other; q, k and v are (tokens, heads, d). Sequence i has the
-    tokens from `bounds[i]` to `bounds[i + 1]`, so there is one bound more than there are sequences.
+    tokens from `bounds[i]` to `bounds[i + 1]`, so there is one bound more than there are sequences. In bfloat16 it is
+    rounded as by `attention`.
     """
     import torch  # noqa: PLC0415 - the caller has it
 
     query, key, value, bounds, *_ = args
+    dtype = query.dtype
+    if dtype is torch.bfloat16 and not has_bfloat16():
+        query, key, value = query.float(), key.float(), value.float()
     lengths, is_causal = bounds.diff().tolist(), kwargs["window_size"] == (-1, 0)
     whole = (each.transpose(0, 1).unsqueeze(0).split(lengths, dim=2) for each in (query, key, value))
     found = [
@@ -121,7 +125,7 @@ def varlen_attn(_wrapped: object, _module: object, args: tuple[Any, ...], kwargs
         )
         for q, k, v in zip(*whole, strict=True)
     ]
-    return torch.cat(found, dim=2)[0].transpose(0, 1)
+    return torch.cat(found, dim=2)[0].transpose(0, 1).to(dtype)
 
 
 @cache
