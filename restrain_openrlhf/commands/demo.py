@@ -1,5 +1,6 @@
 """`restrain demo`: trains a small model on this machine by each method, without labels, and writes a report."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,7 +53,6 @@ EVALUATION: Mapping[str, object] = {
     "openrlhf.data.label_key": "answer",
     "openrlhf.eval.steps": 5,
     "openrlhf.eval.temperature": 1.0,
-    "openrlhf.eval.n_samples_per_prompt": 8,
 }
 
 
@@ -178,6 +178,8 @@ def run_demo(
     if demo.task.on_smollm2:
         on_phase("the pretrained model, which is fetched and converted once")
         make_smollm2()
+        # It is large enough for all cores to help the one process whose turn it is.
+        os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
     on_phase = numbered(on_phase, PARTS * len(configs))
     results = [_run_method(demo, method, config, on_phase, on_step) for method, config in configs.items()]
     return results, write_report(demo.out, demo.task)
@@ -220,6 +222,7 @@ def configure(demo: Demo, method: str) -> RunConfig:
         "openrlhf.actor.model_name_or_path": str(demo.task.model),
         "openrlhf.data.prompt_dataset": str(prompts),
         "openrlhf.eval.dataset": str(demo.heldout),
+        "openrlhf.eval.n_samples_per_prompt": demo.task.evaluated,
         "method": settings.model_dump(mode="json"),
     }
     config = load_run_config(find_config(demo.task.preset), overrides)

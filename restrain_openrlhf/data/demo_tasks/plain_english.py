@@ -37,6 +37,6 @@ def _result(rng: random.Random, heldout: bool) -> Problem:
             return Problem(id=f"{first} {name} {second}", problem=question, answer=str(result))
 
 
-_on_smollm2 = partial(DemoTask, steps=15, episode=56, heldout=HELD_OUT, on_smollm2=True)
+_on_smollm2 = partial(DemoTask, steps=15, episode=56, heldout=HELD_OUT, evaluated=4, on_smollm2=True)
 CAPITALS = _on_smollm2("capitals", "capitals of countries", _capital, TRAINED_ON, HELD_OUT, "cpu/demo_capitals")
 ARITHMETIC = _on_smollm2("arithmetic", "small sums and products", _result, 200, 100, "cpu/demo_arithmetic")

@@ -24,8 +24,8 @@ class DemoTask:
 
     `draw` makes a problem, held out or not; the task has more than `most` and `most_heldout` of them. A run of more
     than `episode` prompts visits the same prompts again; None: every step has new prompts. `heldout` problems measure
-    the policy. A task `on_smollm2` fetches that model, measures greedily and on the problems trained on, too, and shows
-    what `restrain premise` and `restrain view` make of them.
+    the policy, and during training `evaluated` rollouts of each do. A task `on_smollm2` fetches that model, measures
+    greedily and on the problems trained on, too, and shows what `restrain premise` and `restrain view` make of them.
     """
 
     name: str
@@ -39,6 +39,7 @@ class DemoTask:
     methods: tuple[str, ...] = ("restrain", "ttrl")
     episode: int | None = 640
     heldout: int = 200
+    evaluated: int = 8
     on_smollm2: bool = False
 
     @property
