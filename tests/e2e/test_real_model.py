@@ -154,7 +154,7 @@ def test_an_adapter_is_merged_for_vllm_and_in_the_saved_model(prompts, tmp_path)
     done = job.train(*LORA, "openrlhf.actor.adam.lr=3e-4")
     assert done.returncode == 0, done.stderr[-2000:] + job.log()[-3000:]
     rows = job.rows()
-    assert rows[0]["restrain/kl"] == 0.0, "a new adapter changes nothing"
-    assert rows[-1]["restrain/kl"] > 0.0
+    assert rows[0]["restrain/kl"] < 2e-3, "a new adapter changes nothing but rounding, for rollouts in another order"
+    assert rows[-1]["restrain/kl"] > rows[0]["restrain/kl"]
     assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.03, "vLLM drew with the merged weights"
     assert "Paris" in greedily(job.run_dir / "model", "What is the capital of France? Answer in one short sentence.")
