@@ -9,6 +9,9 @@ from typing import Any
 
 # A row's attention is quadratic in its tokens, so no more rollouts share a row than have room in this many.
 ROW_TOKENS = 512
+# For the demo's models of 0.8 M parameters, laying out a micro-batch takes as long as the tokens that it saves; and
+# without it their numbers do not depend on which rollouts are in a micro-batch.
+LEAST_PARAMETERS = 10_000_000
 # Sharing has to save at least this part of a micro-batch, padding included.
 LEAST_SAVED = 0.1
 
@@ -70,9 +73,10 @@ def forward(wrapped: Callable[..., Any], actor: Any, args: tuple[Any, ...], kwar
 
 
 def _can(actor: Any, given: dict[str, Any]) -> bool:
-    """Whether the host asks for a padded batch's log-probabilities, by a model whose layers attend to all tokens."""
+    """Whether the host asks for a padded batch's log-probabilities, by a large model that attends to all tokens."""
     # DeepSpeed's engine has a `config` of its own.
-    config = getattr(actor.model, "module", actor.model).config
+    model = getattr(actor.model, "module", actor.model)
+    config = model.config
     layers = getattr(config, "layer_types", None) or ["full_attention"]
     return (
         given.get("action_mask") is not None
@@ -81,6 +85,7 @@ def _can(actor: Any, given: dict[str, Any]) -> bool:
         and not given.get("return_logprobs")
         and config._attn_implementation == "sdpa"
         and set(layers) == {"full_attention"}
+        and sum(weights.numel() for weights in model.parameters()) >= LEAST_PARAMETERS
         and not (getattr(config, "sliding_window", None) or hasattr(config, "output_router_logits"))
     )
 

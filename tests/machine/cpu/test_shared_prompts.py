@@ -44,6 +44,11 @@ def policy(attention="sdpa", name="llama", **changed):
     return found
 
 
+@pytest.fixture(autouse=True)
+def _large_enough(monkeypatch):
+    monkeypatch.setattr(shared_prompts, "LEAST_PARAMETERS", 0)
+
+
 @pytest.fixture
 def batch():
     """Sequences, action mask and attention mask; a token in the middle of the longest response is another speaker's."""
@@ -118,6 +123,12 @@ def test_each_prompt_is_computed_once(batch, widths):
     longest_row = len(LONG) - 1 + sum(size + 1 for prompt, size in ROLLOUTS if prompt is LONG)
     assert widths == [3 * longest_row], "of three prompts; the host computes 9 rollouts of 15 tokens"
     assert 3 * longest_row < 0.9 * batch[0].numel()
+
+
+def test_a_small_models_batches_stay_as_they_came(batch, widths, monkeypatch):
+    monkeypatch.setattr(shared_prompts, "LEAST_PARAMETERS", 1 + sum(each.numel() for each in policy().parameters()))
+    shared(policy(), batch)
+    assert widths == [batch[0].numel()]
 
 
 def padded_on_the_left(sequences, action, attention):
