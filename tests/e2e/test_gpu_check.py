@@ -16,8 +16,8 @@ pytest.importorskip("openrlhf", reason="needs the training stack (make install)"
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 ON_A_GPU_ONLY = {
-    "gradient: bf16, packed, flash_attention_2",
-    "gradient: bf16, packed, dynamic, flash_attention_2",
+    "gradient: bf16, packed, attention flash_attention_2",
+    "gradient: bf16, packed, dynamic, attention flash_attention_2",
     "peak memory",
 }
 
