@@ -9,7 +9,10 @@ from restrain_openrlhf.data.identity import ensure_model
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
-from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
+from restrain_openrlhf.hook.launch.stop_rules import saved_models
+from restrain_openrlhf.hook.launch.train import train
+from restrain_openrlhf.records.folder import VOTES_BEFORE, Completion, RunFolder
+from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.offline_pass import OnProgress, sample_reference
 from test_time.adaptation import (
@@ -34,7 +37,6 @@ from test_time.outcome import (
 )
 from test_time.problems import load_problems
 from test_time.report import write_report
-from test_time.training import Trained, train_watched
 
 TAKES_TEMPLATE = (
     "Prompts go through the chat template of the model's tokenizer, because the configuration does not say whether to "
@@ -92,14 +94,18 @@ def _adapt(
     base = before if as_answers else _vote(job, plan, job.model, "base_vote.jsonl", say)
     base.refuse_missing(plan.config.missing_limit)
     on_phase("training, beginning with Ray and vLLM")
-    trained = train_watched(plan.config, job.stop, before, on_step)
-    if trained.ending:
-        say(trained.ending)
+    ended = train(plan.config, on_step).completion()
+    assert ended is not None, "train returns completed runs"
+    chosen = ended.chosen_model
+    assert chosen is not None, "a plan has stop rules, by which train judges the run"
+    if ended.ending:
+        say(f"{ended.ending} Its votes are the answers.")
     on_phase("the adapted model votes")
-    after = _vote(job, plan, trained.chosen_model, "after.jsonl", say)
-    answers = predictions(base, after, [problem.id for problem in plan.problems], plan.config.answers)
+    after = _vote(job, plan, chosen, "after.jsonl", say)
+    last_step, last = _last_vote(job, plan, ended, say)
+    answers = predictions(base, after, [problem.id for problem in plan.problems], plan.config.answers, last)
     write_rows(job.out / PREDICTIONS, answers)
-    outcome = _outcome(job, plan, trained, answers)
+    outcome = _outcome(job, plan, ended, answers, last_step)
     if gold is not None:
         outcome = _with_worth(job, plan, outcome, answers, gold, {BASE: base, ADAPTED: after}, on_phase, say)
     write_whole(job.out / "result.json", outcome.model_dump_json(indent=2) + "\n")
@@ -119,9 +125,22 @@ def _vote(job: Adaptation, plan: Plan, model: str, name: str, say: OnPhase, **dr
     return load_reference(job.out / name)
 
 
-def _outcome(job: Adaptation, plan: Plan, trained: Trained, answers: Sequence[Prediction]) -> Outcome:
+def _last_vote(job: Adaptation, plan: Plan, ended: Completion, say: OnPhase) -> tuple[int | None, Reference | None]:
+    """The step and the votes of the newest model, if the answers are those of an earlier one."""
+    models = saved_models(job.training, read_steps(job.training.metrics), ended)
+    newest = max(models, default=0)
+    if newest <= (ended.chosen_step or 0):
+        return None, None
+    return newest, _vote(job, plan, str(models[newest]), "last.jsonl", say)
+
+
+def _outcome(
+    job: Adaptation, plan: Plan, ended: Completion, answers: Sequence[Prediction], last_step: int | None
+) -> Outcome:
     return Outcome(
-        **trained.model_dump(),
+        **ended.model_dump(),
+        last_step=last_step,
+        last_differs=sum(row.last_differs for row in answers),
         name=job.problems.name,
         model=job.model,
         method=plan.config.method.name,
@@ -146,7 +165,7 @@ def _with_worth(
 ) -> Outcome:
     """The outcome with what the answers, the base model and the model that gave the answers are worth."""
     rows, scores = graded_rows(job, plan), []
-    models = {BASE: job.model, **({ADAPTED: outcome.chosen_model} if outcome.chosen_step else {})}
+    models = {BASE: job.model, **({ADAPTED: str(outcome.chosen_model)} if outcome.chosen_step else {})}
     for name, model in models.items():
         on_phase(f"evaluating the {name}")
         greedy = _vote(job, plan, model, f"greedy_{name.split()[0]}.jsonl", say, n=1, temperature=0.0, top_p=1.0)

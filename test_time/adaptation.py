@@ -7,9 +7,9 @@ from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.checks.keys import UNSAID, unsaid_template
-from restrain_openrlhf.config.documents import CHAT_TEMPLATE, CONFIGS
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE, CONFIGS, typed
 from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.config.yaml_file import RunConfig, StopRules, load_run_config
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.prompt_reader import reworded
 from restrain_openrlhf.errors import ConfigError
@@ -19,7 +19,6 @@ from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference.prompts import PromptSource, renderer
 from test_time.problems import Source, instructed, keep_problems
-from test_time.training import StopRules
 
 # Votes that give answers are sampled like evaluations, however training samples. A fixed rule needs no gold. Agreement
 # could not choose the temperature: it grows as the temperature falls, whether answers are right or wrong.
@@ -43,7 +42,8 @@ class Adaptation:
 
     `votes` is the number of rollouts per problem, before and after training. `boxed` says whether prompts ask for an
     answer in the form that its kind is read in. `boxed` and `answers` are None if the configuration decides, or for
-    `answers` the benchmark. `gold` is for the evaluation after training. With `stop` None no rule ends the run.
+    `answers` the benchmark. `gold` is for the evaluation after training. `stop` has limits other than those of the
+    configuration's `stop:`, or else of StopRules.
     """
 
     model: str
@@ -56,7 +56,7 @@ class Adaptation:
     boxed: bool | None = None
     answers: AnswerKind | None = None
     gold: Path | None = None
-    stop: StopRules | None = field(default_factory=StopRules)
+    stop: Mapping[str, object] = field(default_factory=dict)
     overrides: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -107,6 +107,8 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
         raise ConfigError(f"openrlhf: data.input_template is set. {UNSAID}")
     chat = {f"openrlhf.{CHAT_TEMPLATE}": True} if takes_template else {}
     config = load_run_config(source, {**chosen, **chat, **length, **_own(job), "openrlhf.data.input_template": None})
+    rules = typed(StopRules, {**(config.stop or StopRules()).model_dump(), **job.stop}, "--stop")
+    config = config.model_copy(update={"stop": rules})
     _refuse_gold(config)
     check_flags(config)
     _refuse_part(config, len(problems))

@@ -1,5 +1,6 @@
 """The `test-time` command line."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,6 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch.progress import step_progress
 from test_time.adaptation import PREDICTIONS, REPORT, Adaptation
 from test_time.problems import Source
-from test_time.training import parse_stop_rules
 
 training = partial(typer.Option, rich_help_panel="Training")
 problems = partial(typer.Option, rich_help_panel="Problems and prompts")
@@ -107,7 +107,7 @@ def adapt(
         boxed=boxed,
         answers=kind,
         gold=gold,
-        stop=None if no_stop else parse_stop_rules(stop or []),
+        stop={"ends": False} if no_stop else stop_limits(stop or []),
         overrides=given,
     )
     console = Console(stderr=True, soft_wrap=True, quiet=quiet)
@@ -115,6 +115,11 @@ def adapt(
         outcome = run(job, on_phase, on_step, partial(console.print, markup=False))
     console.print(lead(outcome), style="bold")
     console.print(f"answers: {job.out / PREDICTIONS}\nreport: {job.out / REPORT}\nmodel: {outcome.chosen_model}")
+
+
+def stop_limits(items: Sequence[str]) -> dict[str, str]:
+    """The limits in items such as `kl=0.2`, by name."""
+    return {name: value for name, _, value in (item.partition("=") for item in items)}
 
 
 def main() -> None:

@@ -8,16 +8,19 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.data.gold import ProblemIdentity, PromptOnly, load_gold
 from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.evaluation.result import Scores, ScoresSoFar
+from restrain_openrlhf.records.folder import Completion
 from restrain_openrlhf.reference import Reference, ReferenceRow
 from test_time.adaptation import Adaptation, Plan
 from test_time.problems import load_problems, refuse
-from test_time.training import Trained
 
 BASE, ADAPTED = "base model", "adapted model"
 
 
 class Prediction(BaseModel, frozen=True):
-    """The answer to one problem, its vote share, the runner-up, and the base model's answer before the adaptation."""
+    """The answer to one problem, its vote share, the runner-up, and the base model's answer before the adaptation.
+
+    `last` is the answer of the newest model, if `answer` is that of an earlier one; `last_differs` if it is not equal.
+    """
 
     id: str
     answer: str | None
@@ -27,6 +30,9 @@ class Prediction(BaseModel, frozen=True):
     before: str | None
     before_share: float
     changed: bool
+    last: str | None = None
+    last_share: float | None = None
+    last_differs: bool = False
 
 
 class BeforeAndAfter(BaseModel, frozen=True):
@@ -70,10 +76,11 @@ class Score(Scores, frozen=True):
     n: int
 
 
-class Outcome(Trained, frozen=True):
+class Outcome(Completion, frozen=True):
     """`result.json`: how training went, how answers were drawn and, with gold, how many are right.
 
-    Each answer, and the base model's, is a vote of `votes` rollouts at `vote_temperature` and `vote_top_p`.
+    Each answer, and the base model's, is a vote of `votes` rollouts at `vote_temperature` and `vote_top_p`. `last_step`
+    is that of the newest model, if the answers are those of an earlier one, and `last_differs` of them are others.
     `comparison` and `scores` need gold.
     """
 
@@ -86,14 +93,32 @@ class Outcome(Trained, frozen=True):
     vote_temperature: float
     vote_top_p: float
     changed: int
+    last_step: int | None = None
+    last_differs: int = 0
     comparison: BeforeAndAfter | None = None
     scores: tuple[Score, ...] = ()
 
 
-def predictions(before: Reference, after: Reference, ids: Sequence[str], kind: AnswerKind) -> list[Prediction]:
+def predictions(
+    before: Reference, after: Reference, ids: Sequence[str], kind: AnswerKind, last: Reference | None = None
+) -> list[Prediction]:
     """One prediction per problem, in the order of `ids`, which votes of several engines do not have."""
-    base, adapted = ({str(row.id): row for row in votes.rows} for votes in (before, after))
-    return [_prediction(base[one], adapted[one], kind) for one in ids]
+    base, adapted = _by_id(before), _by_id(after)
+    found = [_prediction(base[one], adapted[one], kind) for one in ids]
+    if last is None:
+        return found
+    newest = _by_id(last)
+    return [_with_last(each, newest[each.id], kind) for each in found]
+
+
+def _with_last(found: Prediction, newest: ReferenceRow, kind: AnswerKind) -> Prediction:
+    answer, share = _ranked(newest)[0]
+    first, last = kind.classes([found.answer, answer], newest.row)
+    return found.model_copy(update={"last": answer, "last_share": share, "last_differs": first != last})
+
+
+def _by_id(votes: Reference) -> dict[str, ReferenceRow]:
+    return {str(row.id): row for row in votes.rows}
 
 
 def _prediction(before: ReferenceRow, after: ReferenceRow, kind: AnswerKind = MATHEMATICS) -> Prediction:

@@ -42,7 +42,9 @@ def lead(outcome: Outcome) -> str:
         f"{outcome.problems} answers, {outcome.changed} of them changed by the adaptation. "
         f"Each is the majority of {outcome.votes} rollouts at {sampling(outcome)}."
     )
-    text += f" {outcome.ending}" if outcome.ending else ""
+    text += f" {outcome.ending} Its votes are the answers." if outcome.ending else ""
+    if outcome.last_step is not None:
+        text += f" The newest model, of step {outcome.last_step}, gives {outcome.last_differs} other answers."
     return text if outcome.comparison is None else f"{text} {_worth(outcome.comparison)}"
 
 
@@ -106,7 +108,7 @@ def run_table(outcome: Outcome) -> PageTable:
         ["configuration", outcome.configuration],
         ["votes that give answers", f"{outcome.votes} rollouts per problem at {sampling(outcome)}"],
         ["steps", str(outcome.steps)],
-        ["ended early", "yes" if outcome.ended_early else "no"],
+        ["ended early", "yes" if outcome.stopped else "no"],
         ["alarm", outcome.alarm or "none"],
         ["last good model", f"step {outcome.chosen_step}: {outcome.chosen_model}"],
         ["signals not logged, so not watched", ", ".join(outcome.unwatched) or "none"],
@@ -119,11 +121,14 @@ def answers_table(rows: Sequence[Prediction]) -> PageTable:
     ordered = sorted(rows, key=lambda row: (not row.changed, row.vote_share))[:MAX_ROWS]
     part = "" if len(rows) <= MAX_ROWS else f": those that changed, then the least sure ({MAX_ROWS} of {len(rows)})"
     header = ["id", "answer", "votes", "runner-up", "votes", "before", "votes"]
+    if any(row.last_share is not None for row in ordered):
+        header += ["newest model", "votes"]
     return PageTable(f"Answers{part}", header, list(map(_answer_cells, ordered)))
 
 
 def _answer_cells(row: Prediction) -> list[str]:
-    votes = ((row.answer, row.vote_share), (row.runner_up, row.runner_up_share), (row.before, row.before_share))
+    votes = [(row.answer, row.vote_share), (row.runner_up, row.runner_up_share), (row.before, row.before_share)]
+    votes += [] if row.last_share is None else [(row.last, row.last_share)]
     return [str(row.id), *(cell for answer, share in votes for cell in (answer or "–", f"{share:.0%}"))]
 
 

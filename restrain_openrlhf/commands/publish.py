@@ -67,9 +67,11 @@ def finished_run(path: Path) -> RunFolder:
         )
     if not run.resolved.exists():
         raise RunError(f"{path}: holds no run. Give the folder of `restrain train`.")
-    if not (run.completed.exists() and run.model.is_dir()):
+    if (completion := run.completion()) and completion.chosen_step == 0:
+        raise RunError(f"{path}: has no model but the base model. {completion.ending}")
+    if not (completion and run.trained.is_dir()):
         raise RunError(f"{path}: the run has not ended. Run its command again to finish it, then publish it.")
-    refuse_incomplete(run.model)
+    refuse_incomplete(run.trained)
     return run
 
 
@@ -78,7 +80,7 @@ def measured_accuracies(run: RunFolder) -> list[Result]:
     folder = run.path / "evaluation"
     results = load_results(folder) if folder.is_dir() else []
     for how in (result.provenance for result in results):
-        if how.model_fingerprint != model_fingerprint(str(run.model)):
+        if how.model_fingerprint != model_fingerprint(str(run.trained)):
             raise RunError(
                 f"{how.benchmark} was evaluated with another model ({how.model}). Run `restrain eval` on it."
             )
@@ -92,7 +94,7 @@ def write_folder(run: RunFolder, out: Path, name: str, base_id: str | None, eval
     partial, shown = out.with_name(f".{out.name}.partial"), base or Path(trained_from).name
     shutil.rmtree(partial, ignore_errors=True)
     for folder in ("", ADAPTER):
-        _copy_files(run.model / folder, partial / folder, shown)
+        _copy_files(run.trained / folder, partial / folder, shown)
     front = {"model_name": name, "base_model": base, **_licence(trained_from, base)}
     write_whole(partial / CARD, card_text(run, front, shown, evaluations))
     refuse_private(partial, run.path)
@@ -164,7 +166,7 @@ def card_text(run: RunFolder, front: Mapping[str, Any], shown: str, evaluations:
         about=about,
         prompts=prompts if is_hub_id(prompts) else Path(prompts).name,
         done=run.completion(),
-        has_adapter=(run.model / ADAPTER).is_dir(),
+        has_adapter=(run.trained / ADAPTER).is_dir(),
         flags=flags,
         evaluations=evaluations,
         held_out=[row for row in held_out if row in (held_out[0], best, held_out[-1])],

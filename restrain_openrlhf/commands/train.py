@@ -49,7 +49,11 @@ def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False)
         on_phase("checking the configuration, the model, the prompts and the reference")
         on_read = partial(console.print, markup=False, soft_wrap=True)
         folder = launch.train(resolved, on_step, on_phase=on_phase, on_read=on_read)
-    console.print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
+    completion = folder.completion()
+    assert completion is not None, "train returns completed runs"
+    if completion.ending:
+        console.print(completion.ending, markup=False, soft_wrap=True)
+    console.print(f"trained model: {folder.trained}\nmetrics: {folder.metrics}", soft_wrap=True)
     if finished:
         console.print(
             "Nothing was trained: this run was finished before. To train again, choose another run_dir.", soft_wrap=True

@@ -81,6 +81,21 @@ class KeepRollouts(Block):
         raise ValueError("give a number of groups (1 or more), all, or none")
 
 
+class StopRules(Block):
+    """Limits of signals that need no gold. A rule fires when its limit is passed in `patience` steps in a row."""
+
+    kl: float = Field(0.15, gt=0, allow_inf_nan=True)
+    """Limit of the mean KL to the base model over the tokens trained on (restrain/kl), in nats; .inf: none."""
+    template: float = Field(0.4, gt=0, allow_inf_nan=True)
+    """Limit of how much the share of prompts with the most common majority answer exceeds the base model's."""
+    entropy: float = Field(0.1, gt=0, lt=1)
+    """Lowest entropy of the policy, as a share of that in the first three steps."""
+    patience: Annotated[int, Field(ge=1)] = 2
+    """Steps in a row that must pass a limit."""
+    ends: bool = True
+    """Whether an alarm ends the run; false: it is only said."""
+
+
 class Agent(Block):
     """The user's own agent, in a file that OpenRLHF can load, and where in its trajectories the final answers are.
 
@@ -219,6 +234,9 @@ class RunConfig(HookConfig):
     pass_n: Count | None = None
     """Rollouts per prompt of the pass that `restrain k8s render` makes, if the reference is a subset of a larger pass
     that other runs share; null: as many as the reference has."""
+    stop: StopRules | None = None
+    """Rules that end the run without gold, and choose its last good model; null: none. They need ckpt.save_hf and
+    ckpt.save_steps. Of the saved models, only the newest and the last good one are kept."""
     openrlhf: Mapping[str, Any] = Field(default_factory=dict)
     """OpenRLHF's own flags under their dotted names, such as actor.adam.lr."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.config.documents import dump_yaml
@@ -149,13 +149,30 @@ def adapts_at_test_time(config: RunConfig) -> bool:
     return vote is not None and vote.name == VOTES_BEFORE and config.run_dir.is_relative_to(vote.parent)
 
 
-class Completion(BaseModel):
-    """How a run ended: after its last step, or earlier for the reason in `stopped`."""
+class Completion(BaseModel, frozen=True):
+    """How a run ended: after its last step, or earlier for the reason in `stopped`.
 
-    model_config = ConfigDict(frozen=True)
+    The rest is what stop rules say (hook/launch/stop_rules.py). `alarm` is the rule that fired; an alarm in the last
+    steps ends no run early. `unwatched` names signals that the host did not log, so that their rules had no effect.
+    `chosen_model` is the last good model, of step `chosen_step`; step 0 is the base model, because no model was saved
+    before the alarm.
+    """
 
     steps: int
     stopped: str | None = None
+    alarm: str | None = None
+    unwatched: tuple[str, ...] = ()
+    chosen_step: int | None = None
+    chosen_model: str | None = None
+
+    @property
+    def ending(self) -> str | None:
+        """Which rule fired, and which model is the last good one; None if no rule did."""
+        if self.alarm is None:
+            return None
+        stands = f"the model of step {self.chosen_step}" if self.chosen_step else "the base model"
+        ended = "ended training early" if self.stopped else "fired and did not end training"
+        return f"A stop rule {ended}: {self.alarm}. The last good model is {stands}."
 
 
 class _PathInFolder:
@@ -246,6 +263,13 @@ class RunFolder:
                 "another run_dir."
             ) from None
         return descriptor
+
+    @property
+    def trained(self) -> Path:
+        """The model that the run gives: by its stop rules the last good one, or else that of its end."""
+        completion = self.completion()
+        chosen = completion.chosen_model if completion else None
+        return Path(chosen) if chosen else self.model
 
     def mark_completed(self, completion: Completion) -> None:
         """Write the mark of completion, the last file of a run."""

@@ -65,9 +65,13 @@ def test_a_finished_run_says_that_nothing_is_trained(tmp_path, monkeypatch):
     from restrain_openrlhf.records.folder import Completion, RunFolder
 
     folder = RunFolder(tmp_path / "run")
-    monkeypatch.setattr(launch, "train", lambda *_given, **_more: folder)
+
+    def trained(*_given, **_more):
+        folder.path.mkdir(exist_ok=True)
+        folder.mark_completed(Completion(steps=8))
+        return folder
+
+    monkeypatch.setattr(launch, "train", trained)
     words = ("train", "cpu/demo", "--set", f"run_dir={tmp_path / 'run'}")
     assert "Nothing was trained" not in restrain(*words).stderr
-    folder.path.mkdir()
-    folder.mark_completed(Completion(steps=8, stopped=None))
     assert "Nothing was trained: this run was finished before." in restrain(*words).stderr

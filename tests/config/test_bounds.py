@@ -6,12 +6,13 @@ import pytest
 
 from restrain_openrlhf.config.checks.keys import OUT_OF_BOUNDS
 from restrain_openrlhf.config.command_line import choose_kind, find_config
+from restrain_openrlhf.config.documents import typed
 from restrain_openrlhf.config.host_flags import BOUNDS, host_parser, parse, record
-from restrain_openrlhf.config.yaml_file import HookConfig, load_run_config
+from restrain_openrlhf.config.yaml_file import HookConfig, StopRules, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.host_releases import NEWEST
 from restrain_openrlhf.method import build, parse_settings
-from test_time.training import parse_stop_rules
+from test_time.cli import stop_limits
 from tests.command_line import refused
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"
@@ -120,5 +121,5 @@ def test_own_numbers_that_no_run_can_use_are_refused(tmp_path):
             choose_kind(f"{{name: {block}}}")
     for rule in ("kl=nan", "kl=-1", "entropy=inf", "entropy=1", "template=nan", "patience=0", "patience=inf"):
         with pytest.raises(ConfigError, match="--stop"):
-            parse_stop_rules([rule])
-    assert parse_stop_rules(["kl=inf"]).kl == math.inf, "which never fires"
+            typed(StopRules, stop_limits([rule]), "--stop")
+    assert typed(StopRules, stop_limits(["kl=inf"]), "--stop").kl == math.inf, "which never fires"

@@ -123,7 +123,7 @@ def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
     done = run(words)
     assert done.returncode == 0, done.stderr[-3000:]
     found = result(out)
-    assert found["ended_early"]
+    assert found["stopped"]
     assert found["alarm"].startswith("the KL to the base model passed its limit from step ")
     # A few more steps are taken while the host ends.
     assert 0 < found["chosen_step"] < found["steps"] < 60

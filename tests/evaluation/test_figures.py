@@ -13,7 +13,7 @@ from restrain_openrlhf.evaluation.figures import (
     number,
 )
 from restrain_openrlhf.records.metrics import KL, LOSS
-from tests.test_time.steps import steps
+from tests.records.steps import steps
 
 
 def legend(figure):

@@ -89,9 +89,9 @@ def test_as_many_checkpoints_are_kept_as_were_asked_for(killed):
 @pytest.mark.host
 def test_a_model_that_a_kill_left_half_written_is_none_and_the_whole_one_before_it_stays(killed):
     """The run goes on from step 4's checkpoint, so that step 5 is logged: it does not make step 4's model whole."""
+    from restrain_openrlhf.hook.launch.stop_rules import prune, saved_models
     from restrain_openrlhf.records.folder import RunFolder
-    from test_time.training import prune, saved_models
-    from tests.test_time.steps import steps
+    from tests.records.steps import steps
 
     found, out = killed
     assert found["a_model_beside_a_whole_one"]["signal"] == signal.SIGKILL

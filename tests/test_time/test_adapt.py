@@ -104,7 +104,7 @@ def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adap
     assert [(row["before_share"], row["vote_share"]) for row in predicted] == [(0.25, 0.75)] * 4
     found = result(out)
     assert (found["problems"], found["steps"], found["votes"], found["changed"]) == (4, 6, 8, 0)
-    assert (found["alarm"], found["ended_early"]) == (None, False)
+    assert (found["alarm"], found["stopped"]) == (None, None)
     assert (found["chosen_step"], found["chosen_model"]) == (6, str(out / "train" / "model"))
     base, adapted = score(out, "base model"), score(out, "adapted model")
     assert (base["n"], base["pass_at_1"], base["maj_at_n"]) == (8, 0.25, 1.0)
@@ -225,13 +225,13 @@ def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins)
     assert done.returncode == 0, done.stderr
     out = paths / "out"
     found = result(out)
-    assert found["ended_early"]
+    assert found["stopped"] == found["alarm"]
     # The KL is a hundredth of the step.
     alarm = "the KL to the base model passed its limit from step 5 to step 6 (0.06, limit 0.045)"
     assert (found["problems"], found["steps"], found["alarm"]) == (1, 6, alarm)
     last_good = str(out / "train" / "checkpoints" / "global_step4_hf")
     assert (found["chosen_step"], found["chosen_model"]) == (4, last_good)
-    told = f"A stop rule ended training early: {alarm}; the answers are those of the model of step 4."
+    told = f"A stop rule ended training early: {alarm}. The last good model is the model of step 4."
     where, later = done.stderr.index(told), done.stderr.index("4 of 4: the adapted model votes")
     assert where < later < done.stderr.rindex(told), "said where it happens, and in the outcome"
     (row,) = rows(out / "predictions.jsonl")
@@ -242,7 +242,7 @@ def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins)
     assert stand_ins.asked == []
     again = adapt("out", "--no-stop", steps=60)
     assert again.returncode == 2
-    assert "--no-stop cannot continue an ended run" in again.stderr
+    assert "cannot be continued without them" in again.stderr
 
 
 def test_an_alarm_before_any_model_was_saved_leaves_the_base_model(adapt, paths):
@@ -250,7 +250,7 @@ def test_an_alarm_before_any_model_was_saved_leaves_the_base_model(adapt, paths)
     assert done.returncode == 0, done.stderr
     found = result(paths / "out")
     assert (found["chosen_step"], found["chosen_model"], found["changed"]) == (0, str(ADDITION.model), 0)
-    assert "the answers are those of the base model" in done.stderr
+    assert "The last good model is the base model. Its votes are the answers." in done.stderr
     assert [one["policy"] for one in found["scores"]] == ["base model"]
 
 

@@ -13,7 +13,7 @@ from restrain_openrlhf.config.checks.model_files import template_of, unfit_files
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE, shipped_yaml
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import BOUNDS, Flags, is_agent, is_within
-from restrain_openrlhf.config.yaml_file import HookConfig, KeepRollouts
+from restrain_openrlhf.config.yaml_file import HookConfig, KeepRollouts, RunConfig
 from restrain_openrlhf.machine.host_releases import installed
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.method.rollout_plans import EntropyTrees, Independent, RolloutPlan
@@ -230,6 +230,16 @@ KEYS: tuple[Check, ...] = (
     ),
     uncorrected_rollouts,
     template_without_place,
+    refused_if(
+        lambda flags, config, _method: (
+            isinstance(config, RunConfig)
+            and config.stop is not None
+            and config.stop.ends
+            and not (flags["ckpt.save_hf"] and flags["ckpt.save_steps"] > 0)
+        ),
+        "`stop:` is set, but no model is saved on the way, so that there would be no last good one. Set ckpt.save_hf "
+        "to true and ckpt.save_steps to the number of steps between two models, or leave `stop:` out.",
+    ),
 )
 # These come last, because they ask for settings to be added and not to be changed.
 INPUTS: tuple[Check, ...] = (

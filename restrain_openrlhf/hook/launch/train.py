@@ -9,14 +9,15 @@ from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import FollowedFile
-from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
+from restrain_openrlhf.hook.launch.stop_rules import Watch
 from restrain_openrlhf.machine.cuda import first_build
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_module, start_module
-from restrain_openrlhf.records.folder import Completion, RunFolder
+from restrain_openrlhf.records.folder import MODEL, Completion, RunFolder
 from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
 
 POLL_SECONDS = 0.5
@@ -30,7 +31,6 @@ StopRule = Callable[[Sequence[StepRow]], str | None]
 def train(
     config: RunConfig,
     on_step: OnStep = lambda _row, _total: None,
-    should_stop: StopRule | None = None,
     on_phase: OnPhase = lambda _name: None,
     on_read: OnPhase = lambda _summary: None,
 ) -> RunFolder:
@@ -38,9 +38,9 @@ def train(
 
     `on_read` gets a line that says what was read as prompts. `on_phase` is called when everything is checked and the
     host is started. `on_step` gets the row of each step, including those of an earlier start, and the run's number of
-    steps. `should_stop` is called after each step; if it returns a reason, the run ends for good
-    (`RunFolder.completion`) without a last model. Raises ConfigError, DataError or ReferencePassError before anything
-    heavy starts, RunError if the host stops early.
+    steps. If a rule of `stop:` fires, the run ends for good (`RunFolder.completion`) without a last model; a completed
+    run is judged again by today's rules. Raises ConfigError, DataError or ReferencePassError before anything heavy
+    starts, RunError if the host stops early.
     """
     folder = RunFolder(config.run_dir)
     check_version()
@@ -50,14 +50,27 @@ def train(
     lock = folder.lock()
     try:
         folder.claim(run.config, run.stated)
-        if not folder.completed.exists():
+        watch = Watch.of(config, config.stop) if config.stop else None
+        completion = folder.completion()
+        if completion is None:
             on_phase(f"starting Ray and vLLM{first_build(detect().has_gpus)}")
-            stopped = _run_host(folder, run.words(), lock, lambda row: on_step(row, total), should_stop)
+            rule = watch.should_stop if watch else None
+            stopped = _run_host(folder, run.words(), lock, lambda row: on_step(row, total), rule)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
-            folder.mark_completed(Completion(steps=steps, stopped=stopped))
+            completion = Completion(steps=steps, stopped=stopped)
+        _refuse_ended(folder, completion, config)
+        folder.mark_completed(watch.judged(completion, str(run.flags[MODEL])) if watch else completion)
     finally:
         os.close(lock)
     return folder
+
+
+def _refuse_ended(folder: RunFolder, completion: Completion, config: RunConfig) -> None:
+    if completion.stopped is not None and not (config.stop and config.stop.ends):
+        raise ConfigError(
+            f"{folder.path}: stop rules ended this run after {completion.steps} steps ({completion.stopped}), and it "
+            "cannot be continued without them. Choose another folder for a new run, or give the rules again."
+        )
 
 
 def refuse_another_run(config: RunConfig) -> None:

@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import test_time.training
 from restrain_openrlhf.answers import parse_kind
+from restrain_openrlhf.config.documents import typed
+from restrain_openrlhf.config.yaml_file import StopRules
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.launch import stop_rules
+from restrain_openrlhf.hook.launch.stop_rules import Watch, alarm, unwatched
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import GRADIENT_NORM, LOSS, append_row
-from test_time.training import StopRules, alarm, parse_stop_rules, train_watched, unwatched
-from tests.test_time.steps import step, steps
+from restrain_openrlhf.records.metrics import GRADIENT_NORM, KL, LOSS, append_row, read_steps
+from test_time.cli import stop_limits
+from tests.command_line import refused, restrain
+from tests.records.steps import step, steps
 
 BASE = 0.1
 RULES = StopRules()
@@ -88,24 +92,62 @@ def test_what_is_not_logged_is_not_watched_and_is_told():
     assert unwatched(rows) == ["the KL to the base model", "the share of prompts with the same majority answer"]
 
 
-def test_the_base_models_share_counts_equal_answers_as_one(tmp_path, monkeypatch):
-    """100 and 100.001 are within the tolerance: half of the base's prompts have one answer, and .85 is no alarm."""
+def test_without_a_reference_the_first_steps_say_what_the_share_was():
+    rows = steps(6, top=[0.2, 0.3, 0.4, 0.6, 0.8, 0.8])
+    found = alarm(rows, None, RULES)
+    assert (found.rule, found.since, found.step) == ("template", 5, 6)
+    assert found.limit == pytest.approx(0.3 + 0.4)
+    assert alarm(rows[:2], None, RULES) is None, "a share that two steps have logged is none yet"
+
+
+@pytest.fixture
+def ended(tmp_path):
+    """A run of four steps whose KL is too high from step 3 on, with models of steps 2 and 3 and one at its end."""
     folder = RunFolder(tmp_path / "train")
-    folder.path.mkdir()
-    for number in range(1, 5):
-        append_row(folder.metrics, number, {"votes": dict(step(number, top=0.85).votes)})
-    folder.mark_completed(Completion(steps=4))
-    monkeypatch.setattr(test_time.training, "train", lambda *_given: folder)
-    before = SimpleNamespace(rows=[SimpleNamespace(majority_key=key) for key in ("100", "100001/1000", "7", "8")])
+    for number, kl in enumerate([0.1, 0.1, 0.2, 0.3], start=1):
+        row = step(number, top=0.85)
+        folder.path.mkdir(exist_ok=True)
+        append_row(folder.metrics, number, {**row.numbers, KL: kl, "votes": dict(row.votes)})
+    for number in (2, 3):
+        (folder.checkpoints / f"global_step{number}_hf").mkdir(parents=True)
+    return folder
+
+
+def test_a_run_is_judged_with_its_last_good_model(ended):
+    found = Watch(ended, StopRules(template=1), 0.5).judged(Completion(steps=4, stopped="KL"), "base")
+    good = ended.checkpoints / "global_step2_hf"
+    assert (found.chosen_step, found.chosen_model, found.steps, found.stopped) == (2, str(good), 4, "KL")
+    assert found.alarm == "the KL to the base model passed its limit from step 3 to step 4 (0.3, limit 0.15)"
+    assert (
+        found.ending == f"A stop rule ended training early: {found.alarm}. The last good model is the model of step 2."
+    )
+    assert good.exists()
+
+
+def test_rules_that_do_not_end_a_run_say_what_they_saw_and_leave_the_last_model(ended):
+    rules = StopRules(template=1, ends=False)
+    watch = Watch(ended, rules, 0.5)
+    assert watch.should_stop(read_steps(ended.metrics)) is None
+    found = watch.judged(Completion(steps=4), "base")
+    assert (found.chosen_step, found.chosen_model) == (4, str(ended.model))
+    assert found.ending.startswith("A stop rule fired and did not end training: the KL")
+
+
+def test_the_base_models_share_counts_equal_answers_as_one(ended, tmp_path, monkeypatch):
+    """100 and 100.001 are within the tolerance: half of the base's prompts have one answer, and .85 is no alarm."""
+    keys = ("100", "100001/1000", "7", "8")
+    votes = SimpleNamespace(rows=[SimpleNamespace(majority_key=key) for key in keys])
+    monkeypatch.setattr(stop_rules, "load_reference", {tmp_path: votes}.get)
     kind = parse_kind({"name": "number"})
-    config = SimpleNamespace(run_dir=folder.path, answers=kind, openrlhf={"actor.model_name_or_path": "base"})
-    assert train_watched(config, RULES, before, print).alarm is None
-    assert train_watched(config, StopRules(template=0.3), before, print).alarm is not None
+    config = SimpleNamespace(run_dir=ended.path, answers=kind, reference=tmp_path)
+    assert Watch.of(config, StopRules(kl=1)).base_share == 0.5
+    assert Watch.of(config, StopRules(kl=1)).judged(Completion(steps=4), "base").alarm is None
+    assert Watch.of(config, StopRules(kl=1, template=0.3)).judged(Completion(steps=4), "base").alarm is not None
 
 
 def test_rules_of_ones_own():
-    assert parse_stop_rules(["kl=0.5", "patience=3"]) == StopRules(kl=0.5, patience=3)
-    assert parse_stop_rules([]) == RULES
+    assert typed(StopRules, stop_limits(["kl=0.5", "patience=3"]), "--stop") == StopRules(kl=0.5, patience=3)
+    assert typed(StopRules, stop_limits([]), "--stop") == RULES
 
 
 @pytest.mark.parametrize(
@@ -114,4 +156,11 @@ def test_rules_of_ones_own():
 )
 def test_rules_that_are_none(item, message):
     with pytest.raises(ConfigError, match=message):
-        parse_stop_rules([item])
+        typed(StopRules, stop_limits([item]), "--stop")
+
+
+def test_a_run_that_saves_no_model_on_the_way_has_no_last_good_one():
+    words = ("show", "cpu/demo_addition", "--set", "stop.kl=0.1")
+    assert "Set ckpt.save_hf to true and ckpt.save_steps" in refused(*words)
+    assert restrain(*words, "--set", "openrlhf.ckpt.save_hf=true").returncode == 0
+    assert restrain(*words, "--set", "stop.ends=false").returncode == 0

@@ -5,9 +5,10 @@ import math
 
 import pytest
 
+from restrain_openrlhf.config.yaml_file import StopRules
+from restrain_openrlhf.hook.launch.stop_rules import Alarm, alarm, last_good, prune, saved_models
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from test_time.training import Alarm, StopRules, alarm, last_good, prune, saved_models
-from tests.test_time.steps import steps
+from tests.records.steps import steps
 
 ALARM = Alarm("kl", since=5, step=6, value=1.0, limit=0.15)
 
@@ -28,10 +29,8 @@ def test_a_model_is_whole_when_a_later_step_is_there(run):
 
 
 def test_the_last_model_counts_once_the_run_has_ended(run):
-    run.mark_completed(Completion(steps=6))
-    assert saved_models(run, steps(6))[6] == run.model
-    run.mark_completed(Completion(steps=6, stopped="why"))
-    assert list(saved_models(run, steps(6))) == [2, 4]
+    assert saved_models(run, steps(6), Completion(steps=6))[6] == run.model
+    assert list(saved_models(run, steps(6), Completion(steps=6, stopped="why"))) == [2, 4]
 
 
 def test_the_last_good_one_is_from_before_the_alarm(run):
