@@ -14,7 +14,8 @@ from restrain_openrlhf.commands.options import GOLD, sampling_progress, to_folde
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import Evaluation, Request
 from restrain_openrlhf.evaluation.labels import Measures, gold_for, label_quality
-from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder, load_results
+from restrain_openrlhf.evaluation.paired import differences
+from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder, load_result
 from restrain_openrlhf.evaluation.table import as_markdown, build_table
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import kept_prompts, read_kept
@@ -71,19 +72,27 @@ def table(
         typer.Option(help="Hub id of the base model.", show_default="the run folder's"),
     ] = None,
 ) -> None:
-    """Print pass@1 of each run on each benchmark, with its interval, beside the paper's results of the same models."""
-    typer.echo(as_markdown(build_table(_results(runs), base)), nl=False)
+    """Print pass@1 of each run on each benchmark, with its interval, beside the paper's results of the same models.
+
+    Below it, each two runs are compared over the same problems.
+    """
+    named = _folders(runs)
+    found = {name: [(each, load_result(each, run)) for each in benchmark_folders(run)] for name, run in named.items()}
+    results = {name: [result for _, result in each] for name, each in found.items()}
+    typer.echo(as_markdown(build_table(results, base)), nl=False)
+    for line in differences(found):
+        typer.echo(f"- {line}")
 
 
-def _results(words: list[str]) -> dict[str, list[Result]]:
-    """The results of each run by its name. Raises ConfigError if two runs have one name."""
+def _folders(words: list[str]) -> dict[str, Path]:
+    """The folder of each run by its name. Raises ConfigError if two runs have one name."""
     parts = [word.partition("=") for word in words]
     named = [
         (name, Path(folder)) if equals else (Path(name).resolve().name, Path(name)) for name, equals, folder in parts
     ]
     if len(dict(named)) != len(named):
         raise ConfigError("Two runs have the same name. Give each its own: NAME=FOLDER.")
-    return {name: load_results(folder) for name, folder in named}
+    return dict(named)
 
 
 def plot(

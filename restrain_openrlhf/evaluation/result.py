@@ -227,10 +227,12 @@ def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
 
 def load_results(run: Path) -> list[Result]:
     """All results of an evaluation. Raises RunError for a result that is missing or damaged."""
-    return [_load(folder.result, run) for folder in benchmark_folders(run)]
+    return [load_result(folder, run) for folder in benchmark_folders(run)]
 
 
-def _load(file: Path, run: Path) -> Result:
+def load_result(folder: BenchmarkFolder, run: Path) -> Result:
+    """The result of one benchmark of an evaluation. Raises RunError if it is missing or damaged."""
+    file = folder.result
     try:
         return Result.model_validate_json(file.read_bytes())
     except (FileNotFoundError, ValidationError) as error:

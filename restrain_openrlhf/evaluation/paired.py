@@ -1,0 +1,76 @@
+"""Two runs on the same problems: the difference of their accuracies, with its interval over problems."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from restrain_openrlhf.data.jsonl import read_rows
+from restrain_openrlhf.evaluation.grade import GradeRow
+from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance, Result
+
+RESAMPLES = 10_000
+TAILS = (2.5, 97.5)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """pass@1 of one run minus that of another, in [-1, 1], with 95 % bounds over problems.
+
+    `mcnemar` is the exact two-sided p of McNemar's test, None where a problem has several responses.
+    """
+
+    value: float
+    low: float
+    high: float
+    problems: int
+    mcnemar: float | None
+
+
+def paired_difference(before: Sequence[GradeRow], after: Sequence[GradeRow]) -> Difference:
+    """The difference `after` − `before`, of rows of the same problems in the same order.
+
+    The bounds are a percentile bootstrap over problems, each with both of its shares of right responses, so that what
+    makes a problem hard for both runs cancels out (Efron and Tibshirani, 1993, chapter 13).
+    """
+    gains = np.array([np.mean(b.correct) - np.mean(a.correct) for a, b in zip(before, after, strict=True)])
+    drawn = np.random.default_rng(0).integers(len(gains), size=(RESAMPLES, len(gains)))
+    low, high = np.percentile(gains[drawn].mean(axis=1), TAILS)
+    single = all(len(row.correct) == 1 for row in (*before, *after))
+    won, lost = int(np.sum(gains > 0)), int(np.sum(gains < 0))
+    return Difference(float(gains.mean()), float(low), float(high), len(gains), mcnemar(won, lost) if single else None)
+
+
+def mcnemar(won: int, lost: int) -> float:
+    """The exact two-sided p of McNemar's test: `won` problems are right in the second run alone, `lost` in the first.
+
+    If neither run were better, each such problem would fall to either side with probability 1/2.
+    """
+    of = won + lost
+    tail = sum(comb(of, count) for count in range(min(won, lost) + 1))
+    return float(min(1.0, 2 * tail / 2**of))
+
+
+def differences(runs: Mapping[str, Sequence[tuple[BenchmarkFolder, Result]]]) -> Iterator[str]:
+    """A line for each pair of runs and each benchmark that both were evaluated on; the first of a pair is the base."""
+    for (name, results), (other, others) in combinations(runs.items(), 2):
+        known = {result.provenance.benchmark: (folder, result.provenance) for folder, result in others}
+        for folder, how in ((folder, result.provenance) for folder, result in results):
+            if found := known.get(how.benchmark):
+                yield f"{other} − {name}, {how.title}: {_compared(folder, how, *found)}"
+
+
+def _compared(
+    folder: BenchmarkFolder, how: EvaluationProvenance, other: BenchmarkFolder, others: EvaluationProvenance
+) -> str:
+    if how.problems_digest != others.problems_digest:
+        return "not compared, because their problems differ"
+    if how.answers != others.answers:
+        return "not compared, because their answers are of different kinds"
+    before, after = (sorted(read_rows(each.grades, GradeRow), key=lambda row: row.id) for each in (folder, other))
+    found = paired_difference(before, after)
+    test = "" if found.mcnemar is None else f", McNemar's exact p {found.mcnemar:.2g}"
+    bounds = f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    return f"{100 * found.value:+.1f} points {bounds} over the same {found.problems} problems{test}"

@@ -1,0 +1,76 @@
+"""Two runs compared over the same problems: worked by hand, against another computation, and as a user sees it."""
+
+import numpy as np
+import pytest
+
+from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.evaluation.grade import GradeRow
+from restrain_openrlhf.evaluation.paired import mcnemar, paired_difference
+from tests.command_line import restrain
+from tests.evaluation.test_table import result, write_run
+
+
+def graded(*rights: tuple[bool, ...]) -> list[GradeRow]:
+    rows = enumerate(rights)
+    return [GradeRow(id=str(n), gold="1", answers=("1",) * len(r), classes=(0,) * len(r), correct=r) for n, r in rows]
+
+
+@pytest.mark.parametrize(
+    ("won", "lost", "p"),
+    [
+        (9, 1, 2 * (1 + 10) / 1024),  # 0 or 1 of ten coins
+        (1, 9, 2 * (1 + 10) / 1024),
+        (5, 5, 1.0),
+        (3, 0, 2 / 8),
+        (0, 0, 1.0),
+    ],
+)
+def test_mcnemar_counts_coins(won, lost, p):
+    assert mcnemar(won, lost) == pytest.approx(p)
+
+
+def test_of_one_response_each_the_test_counts_the_problems_that_changed():
+    yes, no = (True,), (False,)
+    found = paired_difference(graded(yes, yes, no, no, no, yes), graded(yes, no, yes, yes, yes, yes))
+    assert found.value == pytest.approx(2 / 6)
+    assert (found.problems, found.mcnemar) == (6, pytest.approx(2 * (1 + 4) / 16))
+    assert found.low < 0 < found.high
+
+
+def test_the_bounds_are_those_of_the_normal_approximation_where_problems_are_many():
+    """Another computation: mean ± 1.96 s / √m of the differences."""
+    draw = np.random.default_rng(3)
+    hard = draw.random(600)
+    before = [tuple(draw.random(8) < 0.6 * each) for each in hard]
+    after = [tuple(draw.random(8) < 0.7 * each) for each in hard]
+    found = paired_difference(graded(*before), graded(*after))
+    gains = np.mean(after, axis=1) - np.mean(before, axis=1)
+    half = 1.959964 * gains.std(ddof=1) / np.sqrt(600)
+    assert (found.low, found.high) == pytest.approx((gains.mean() - half, gains.mean() + half), abs=0.002)
+    alone = np.mean(before, axis=1).std(ddof=1) / np.sqrt(600) * 1.959964
+    assert half < alone * 2**0.5, "what makes a problem hard for both does not widen the interval"
+    assert found.mcnemar is None
+
+
+def compared(tmp_path, name, rows, **changes):
+    made = result("math500", "MATH-500", 0.5)
+    made = made.model_copy(update={"provenance": made.provenance.model_copy(update=changes)})
+    folder = write_run(tmp_path / name, made)
+    write_rows(folder / "math500" / "grades.jsonl", rows)
+    return f"{name}={folder}"
+
+
+def test_the_table_says_it_for_each_two_runs_and_compares_no_others(tmp_path):
+    yes, no = (True, True), (False, True)
+    base = compared(tmp_path, "base", graded(no, no, yes, no))
+    # In another order of problems, as parts of several engines have it.
+    mine = compared(tmp_path, "mine", graded(yes, yes, yes, yes)[::-1])
+    other = compared(tmp_path, "other", graded(yes, yes, yes, yes), problems_digest="of others")
+    said = restrain("table", base, mine, other, "--base", "Qwen/Qwen3-4B-Base").stdout
+    assert "- mine − base, MATH-500: +37.5 points [" in said
+    assert "over the same 4 problems\n" in said
+    assert "- other − base, MATH-500: not compared, because their problems differ\n" in said
+    (tmp_path / "mine" / "math500" / "grades.jsonl").unlink()
+    done = restrain("table", base, mine)
+    assert done.returncode == 2
+    assert "grades.jsonl" in done.stderr
