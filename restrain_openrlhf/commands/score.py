@@ -35,7 +35,7 @@ class ScoreRow(BaseModel, frozen=True):
     counts: list[int]
     majority: str | None
     majority_count: int
-    penalized: bool
+    penalized: float
     label_weights: list[float]
     prompt_weight: float
     advantage_pos: list[float]

@@ -1,32 +1,24 @@
-"""The settings of methods: those that all share, their registry, and how a `method:` block becomes a method."""
+"""The settings of methods: those that all share, those that several share, and their registry."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-import numpy as np
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     SerializeAsAny,
+    StrictInt,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
-from restrain_openrlhf.method.composition import (
-    LabelWeighting,
-    Method,
-    Selection,
-    Transform,
-    population_std,
-    unbiased_std,
-)
+from restrain_openrlhf.method import advantages
 from restrain_openrlhf.method.registry import Registry
-from restrain_openrlhf.method.rollout_plans import RolloutPlan
-from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts
+from restrain_openrlhf.method.rollout_plans import Independent, RolloutPlan
+from restrain_openrlhf.method.types import Facts, Floats, GroupScore, PromptFacts, Selection, Votes
 
 
 def _no_truth_value(value: object) -> object:
@@ -41,24 +33,8 @@ Number = Annotated[float, BeforeValidator(_no_truth_value)]
 Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 
 
-STD = {"unbiased": unbiased_std, "population": population_std}
-
-
-@dataclass(frozen=True)
-class PenalizeMissing(Transform):
-    """A rollout without an answer has the pair (0, −δ), which u_x does not scale (docs/concepts/deviations.md)."""
-
-    delta: float
-
-    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
-        missing = np.array([label is None for label in score.votes.classes[: score.rewards.size]])
-        positive = np.where(missing, 0.0, score.pair.positive)
-        negative = np.where(missing, -self.delta, score.pair.negative)
-        return replace(score, pair=AdvantagePair(positive, negative))
-
-
 class CommonSettings(BaseModel, ABC):
-    """The settings that every method has. `std` and `eps` normalise the rewards of a group (eq. 2)."""
+    """The settings that every method has, and the method itself: `score`. `std` and `eps` normalise rewards (eq. 2)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", use_attribute_docstrings=True)
 
@@ -70,38 +46,46 @@ class CommonSettings(BaseModel, ABC):
     missing: Literal["exclude", "penalize"] = "exclude"
     """A missing answer is never a label. penalize: its advantage is −delta besides, which nothing scales."""
     delta: Amount = 1.0
-    """The penalty, for groups below kappa, and for missing answers with missing: penalize."""
+    """The penalty of a missing answer, with missing: penalize."""
 
     @abstractmethod
-    def build(self) -> Method:
-        """The method with these settings. Implementations put it together with `compose`."""
+    def score(self, votes: Votes, facts: PromptFacts) -> GroupScore:
+        """The method: from a group's votes, and the facts that it `reads`, to the score of its trained rollouts."""
 
-    def compose(
-        self,
-        label_weighting: LabelWeighting,
-        *transforms: Transform,
-        rollouts: RolloutPlan | None = None,
-        selection: Selection | None = None,
-    ) -> Method:
-        """A method of these parts and the settings that all methods share. A missing answer is penalised last."""
-        penalties = (PenalizeMissing(self.delta),) if self.missing == "penalize" else ()
-        return Method(
-            name=self.name,
-            label_weighting=label_weighting,
-            transforms=(*transforms, *penalties),
-            std=STD[self.std],
-            eps=self.eps,
-            rollouts=rollouts,
-            selection=selection,
-        )
+    @property
+    def reads(self) -> Facts:
+        """Names of the facts that `score` reads. All others are None when it is called."""
+        return frozenset()
+
+    @property
+    def plan(self) -> RolloutPlan | None:
+        """How a prompt's rollouts are drawn; None: as the host's flags say."""
+        return None
+
+    @property
+    def selection(self) -> Selection | None:
+        """Which prompts are trained on; None: all."""
+        return None
+
+    def of_labels(self, votes: Votes, weights: Floats) -> GroupScore:
+        """The score where label j is believed with weight w_j; `weights` is (m,)."""
+        return advantages.of_labels(votes, weights, self._ddof, self.eps)
+
+    def of_rewards(self, votes: Votes, per_label: Floats, own: Floats | float = 0.0) -> GroupScore:
+        """The score where a rollout's reward is that of its label, (m,), plus one of its `own`, (n,)."""
+        return advantages.of_rewards(votes, per_label, own, self._ddof, self.eps)
+
+    @property
+    def _ddof(self) -> int:
+        return {"unbiased": 1, "population": 0}[self.std]
 
     def changed(self) -> set[str]:
         """Keys whose value is not the default. Which keys were given says less: a saved file gives all of them."""
         return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
 
 
-class OneLabelSettings(CommonSettings):
-    """Settings of a method with one pseudo-label, where `delta` has an effect only with `missing: penalize`."""
+class PenalizesOnlyMissing(CommonSettings):
+    """A method without a penalty of its own: `delta` has an effect only with `missing: penalize`."""
 
     @field_validator("delta")
     @classmethod
@@ -111,18 +95,48 @@ class OneLabelSettings(CommonSettings):
         return delta
 
 
-METHODS: Registry["CommonSettings"] = Registry("method", "method", "restrain_openrlhf.methods", "my_method")
+class BreaksTies(CommonSettings):
+    """A method that believes the group's majority."""
+
+    ties: Literal["first", "split"] = "first"
+    """Among tied labels the first to appear wins (first), or they share the weight (split)."""
+
+    def majority(self, votes: Votes) -> Floats:
+        """All weight on the most common label, or shared among tied ones; shape (m,)."""
+        return advantages.majority(votes, shared=self.ties == "split")
+
+
+class SeparatesVoters(CommonSettings):
+    """`votes` rollouts vote, and the first `train_on` of them are trained on.
+
+    Without `votes`, the rollout.n_samples_per_prompt rollouts of the host vote. Without `train_on`, all that vote are
+    trained on.
+    """
+
+    votes: StrictInt | None = Field(default=None, ge=2)
+    """Rollouts that vote; null: rollout.n_samples_per_prompt."""
+    train_on: StrictInt | None = Field(default=None, ge=2)
+    """Rollouts that are trained on: the first of those that vote; null: all."""
+
+    @property
+    def plan(self) -> RolloutPlan | None:
+        return None if self.votes is None else Independent(self.votes, self.train_on or self.votes)
+
+    @model_validator(mode="after")
+    def _trains_on_voters(self) -> Self:
+        if self.train_on is not None and self.train_on > (self.votes or 0):
+            raise ValueError(
+                f"train_on: {self.train_on} rollouts cannot be the first of {self.votes or 'no stated number of'} "
+                "votes. Set votes to as many or more"
+            )
+        return self
+
+
+METHODS: Registry[CommonSettings] = Registry("method", "method", "restrain_openrlhf.methods", "my_method")
 
 register = METHODS.register
 parse_settings = METHODS.parse
 setting_names = METHODS.setting_names
-
-
-@cache
-def build(settings: CommonSettings) -> Method:
-    """The method with these settings, built once in a process."""
-    return settings.build()
-
 
 # The type of a pydantic field that holds the settings of any method, and writes out all of their keys.
 MethodSettings = Annotated[SerializeAsAny[CommonSettings], BeforeValidator(METHODS.of_field)]

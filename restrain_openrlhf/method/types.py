@@ -1,7 +1,7 @@
 """The data that flows through a method: votes, facts about the prompt, advantage pairs, scores."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -20,13 +20,13 @@ Classes = Sequence[int | None]
 class Votes:
     """One group's answers as classes.
 
-    `classes[i]` is the label of rollout i, None if the rollout has no answer, and `counts[j]` is c_j.
-
-    In a part of a group (`first`) a count may be 0.
+    `classes[i]` is the label of rollout i, None if the rollout has no answer, and `counts[j]` is c_j. The first
+    `train_on` rollouts are trained on; None: all.
     """
 
     classes: tuple[int | None, ...]
     counts: tuple[int, ...]
+    train_on: int | None = None
 
     @property
     def n(self) -> int:
@@ -56,10 +56,11 @@ class Votes:
         p = np.array([count for count in self.counts if count]) / sum(self.counts)
         return float(np.exp(-np.sum(p * np.log(p))))
 
-    def first(self, n: int) -> "Votes":
-        """The first n rollouts, with the labels of the whole group."""
-        counts = Counter(self.classes[:n])
-        return Votes(self.classes[:n], tuple(counts[label] for label in range(len(self.counts))))
+    @cached_property
+    def trained(self) -> "Votes":
+        """The rollouts that are trained on, with the labels of the whole group, so that a count may be 0."""
+        counts = Counter(self.classes[: self.train_on])
+        return Votes(self.classes[: self.train_on], tuple(counts[label] for label in range(len(self.counts))))
 
 
 def count_votes(classes: Classes) -> Votes:
@@ -101,7 +102,10 @@ class ReferenceVote:
         return self.majority_count / self.n
 
 
-# Names of PromptFacts' fields: what a part of a method reads of a prompt besides its votes.
+# Takes the frozen model's majority share of every prompt, and returns the positions of the prompts to train on,
+# ascending.
+Selection = Callable[[Sequence[float]], list[int]]
+# Names of PromptFacts' fields: what a method reads of a prompt besides its votes.
 Facts = frozenset[Literal["reference", "stored_class", "gold_class", "entropies"]]
 
 
@@ -121,6 +125,22 @@ class PromptFacts:
         """The facts of these names; all others are None."""
         return PromptFacts(**{name: getattr(self, name) for name in names})
 
+    def entropies_of(self, votes: Votes) -> Floats:
+        """H_i of the trained rollouts, (n,). Raises GroupError if there are none, or one that is not finite."""
+        if self.entropies is None or len(self.entropies) != votes.trained.n:
+            found = "none" if self.entropies is None else len(self.entropies)
+            raise GroupError(
+                f"The method needs the mean token entropy of each of {votes.trained.n} rollouts, but found {found}. "
+                "Draw the rollouts with this method, or give their `entropies`."
+            )
+        entropies = np.array(self.entropies, dtype=np.float64)
+        if not np.isfinite(entropies).all():
+            raise GroupError(
+                f"The mean token entropies of the rollouts are {self.entropies}, but all must be finite. The sampled "
+                "log-probabilities are broken: look at the log of vLLM, and start again from the last good checkpoint."
+            )
+        return entropies
+
 
 @dataclass(frozen=True)
 class AdvantagePair:
@@ -128,6 +148,11 @@ class AdvantagePair:
 
     positive: Floats
     negative: Floats
+
+    @classmethod
+    def of(cls, net: Floats) -> "AdvantagePair":
+        """The pair of a single advantage for each rollout, (n,)."""
+        return cls(np.maximum(net, 0.0), np.minimum(net, 0.0))
 
     @property
     def net(self) -> Floats:
@@ -144,9 +169,10 @@ class AdvantagePair:
 class GroupScore:
     """A method's result for one group. All rollouts vote, and the first n of them are trained on; mostly, n is all.
 
-    `label_weights` is w_j (m,), and `rewards` the expected reward of each trained rollout (n,). `prompt_weight` is u_x,
-    by which the pair is already multiplied, but for a penalised missing answer's; `kl_weight` is the factor of this
-    prompt's KL term.
+    `label_weights` is w_j (m,), or the reward of each label's rollouts, and `rewards` the expected reward of each
+    trained rollout (n,). `penalized` is the share of trained rollouts that the method penalises, missing answers aside.
+    `prompt_weight` is u_x, by which the pair is already multiplied, but for a penalised missing answer's; `kl_weight`
+    is the factor of this prompt's KL term.
 
     The method knows only classes, so the scorer adds the rest: the `answers` of all rollouts, the key of each label's
     answer (m,), and the key of the majority's answer.
@@ -156,7 +182,7 @@ class GroupScore:
     label_weights: Floats
     pair: AdvantagePair
     rewards: Floats
-    penalized: bool = False
+    penalized: float = 0.0
     prompt_weight: float = 1.0
     kl_weight: float = 1.0
     answers: tuple[str | None, ...] = ()

@@ -17,7 +17,7 @@ from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.identity import Provenance, text_hash
 from restrain_openrlhf.data.jsonl import each_row
 from restrain_openrlhf.errors import ReferencePassError
-from restrain_openrlhf.method.composition import Selection
+from restrain_openrlhf.method.types import Selection
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import CHAT, Prompt
 from restrain_openrlhf.reference.sampling_pass import RowsByKey, SampledRow

@@ -53,7 +53,8 @@ def step_votes(
     for each group, equal where the majority answers are equal, and None if no rollout gave an answer. `positive` and
     `negative` are A⁺ and A⁻ of all trained rollouts, u_x included; their norms are Euclidean. `prompts_digest` is equal
     for two steps exactly when they trained on the same prompts in any order. `majority_histogram[c]` counts the groups
-    whose majority has c voters, c = 0..n. `low_consensus_share` counts the groups the method penalised.
+    whose majority has c voters, c = 0..n. `low_consensus_share` is the mean share of rollouts
+    that the method penalises: with RESTRAIN, the share of groups below κ.
     """
     voters, counts = votes["voters"], votes["majority_count"]
     histogram = np.bincount(counts.astype(int), minlength=int(voters.max()) + 1)

@@ -5,11 +5,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restrain_openrlhf.errors import GroupError
 from restrain_openrlhf.method import METHODS, PromptFacts, ReferenceVote, build, parse_settings
 from tests.method import naive
 
-LABEL_FREE = ("restrain", "ttrl", "srt_offline")
-FACTS = PromptFacts(reference=ReferenceVote(7, 16), stored_class=0)
+# With which settings each method is tried on groups of eight; those that are not here, with their defaults.
+ON_EIGHT = {
+    "restrain": ({}, {"prompt_weight": "online"}, {"prompt_weight": 0.25, "kappa": 20}, {"kappa": 0}),
+    "ettrl": tuple({"trees": 1, "forks": 1, "branches": 7, "ear": ear} for ear in ("residual", "none")),
+}
+TRIED = [(name, block) for name in METHODS for block in ON_EIGHT.get(name, ({},))]
+
+
+def facts_of(classes, gold=0, entropies=(0.5, 1, 2, 3, 1, 0.25, 0, 1)):
+    """Everything that is known of a prompt: the labels are those of class 0 and of class `gold`, if there are such."""
+    stored, right = (label if label in classes else None for label in (0, gold))
+    return PromptFacts(ReferenceVote(7, 16), stored, right, tuple(entropies))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_tried_on_groups_of_eight(name):
+    for block in ON_EIGHT.get(name, ({},)):
+        classes = [0, 0, 0, 0, 1, 1, 2, None]
+        try:
+            build(parse_settings({"name": name, **block})).score(classes, facts_of(classes))
+        except GroupError as error:
+            pytest.fail(f"Add settings of {name!r} to ON_EIGHT with which it scores a group of eight: {error}")
 
 
 @st.composite
@@ -56,32 +77,21 @@ def test_both_standard_deviations_equal_the_naive_loop(classes, std):
     assert score.pair.negative == pytest.approx(np.minimum(per_label, 0) @ weights, abs=1e-9)
 
 
-# What a registered method needs besides its name, and choices of its own that change the pair after the votes.
-VARIANTS = {
-    "restrain": ({}, {"prompt_weight": "online"}, {"prompt_weight": 0.25, "kappa": 20}, {"kappa": 0}),
-    "ettrl": tuple({"trees": 1, "forks": 1, "branches": 7, "ear": ear} for ear in ("residual", "none")),
-}
-
-
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(("name", "block"), TRIED)
 @given(data=st.data())
-def test_a_missing_answer_is_penalised_alike_by_every_method_and_no_other_rollout_is(name, data):
+def test_a_missing_answer_is_penalised_alike_by_every_method_and_no_other_rollout_is(name, block, data):
     """Whatever a method does to the pair: u_x, penalties of a group, clipping and factors of either sign."""
-    block = {"name": name, **data.draw(st.sampled_from(VARIANTS.get(name, ({},))))}
     delta, classes = data.draw(st.floats(0, 20)), data.draw(groups(8, 8))
-    facts = PromptFacts(
-        reference=ReferenceVote(data.draw(st.integers(1, 16)), 16),
-        stored_class=0 if 0 in classes else None,
-        gold_class=0 if 0 in classes else None,
-        entropies=tuple(data.draw(st.lists(st.floats(0, 5), min_size=8, max_size=8))),
-    )
-    penalised = build(parse_settings({**block, "delta": delta, "missing": "penalize"})).score(classes, facts)
+    entropies = data.draw(st.lists(st.floats(0, 5), min_size=8, max_size=8))
+    facts, whole = facts_of(classes, entropies=entropies), {"name": name, **block}
+    penalised = build(parse_settings({**whole, "delta": delta, "missing": "penalize"})).score(classes, facts)
     others = {"delta": delta} if name == "restrain" else {}
-    plain = build(parse_settings({**block, **others})).score(classes, facts)
+    plain = build(parse_settings({**whole, **others})).score(classes, facts)
     for i, label in enumerate(classes):
         expected = (0.0, -delta) if label is None else (plain.pair.positive[i], plain.pair.negative[i])
         assert (penalised.pair.positive[i], penalised.pair.negative[i]) == expected
     assert (penalised.prompt_weight, penalised.kl_weight) == (plain.prompt_weight, plain.kl_weight)
+    assert penalised.penalized == plain.penalized
 
 
 @given(groups())
@@ -98,22 +108,18 @@ def test_sigma_to_zero_is_the_shared_majority_and_sigma_to_infinity_is_uniform(c
     assert weights(sigma=1e9) == pytest.approx(uniform, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", LABEL_FREE)
-@given(classes=groups(), data=st.data())
-def test_the_order_of_rollouts_does_not_matter(name, classes, data):
+@pytest.mark.parametrize(("name", "block"), TRIED)
+@given(classes=groups(8, 8), order=st.permutations(range(8)))
+def test_the_order_of_rollouts_does_not_matter(name, block, classes, order):
     """But for which tied label comes first, which `ties: split` takes out of the question."""
-    extra = {"ttrl": {"ties": "split"}}.get(name, {})
-    method = build(parse_settings({"name": name, **extra}))
-    order = data.draw(st.permutations(range(len(classes))))
-    shuffled = [classes[i] for i in order]
-    moved = method.score(renumber(shuffled), facts_after(classes, renumber(shuffled), order))
-    still = method.score(classes, FACTS if 0 in classes else PromptFacts(reference=FACTS.reference))
+    split = {"ties": "split"} if "ties" in METHODS[name].model_fields else {}
+    method, facts = build(parse_settings({"name": name, **block, **split})), facts_of(classes)
+    shuffled = renumber([classes[i] for i in order])
+    first = next((shuffled[place] for place, i in enumerate(order) if classes[i] == 0), None)
+    entropies = tuple(facts.entropies[i] for i in order)
+    moved = method.score(shuffled, PromptFacts(facts.reference, first, first, entropies))
+    still = method.score(classes, facts)
     assert moved.pair.net == pytest.approx(still.pair.net[list(order)], abs=1e-12)
-
-
-def facts_after(classes, renamed, order):
-    stored = next((renamed[place] for place, i in enumerate(order) if classes[i] == 0), None)
-    return PromptFacts(reference=FACTS.reference, stored_class=stored)
 
 
 @given(groups(), settings)
@@ -124,16 +130,12 @@ def test_renaming_answers_does_not_matter(classes, values):
     assert method.score(renamed).pair.net == pytest.approx(method.score(classes).pair.net, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", LABEL_FREE)
-@given(classes=groups(), first=st.none() | st.integers(0, 6), second=st.none() | st.integers(0, 6))
-def test_gold_never_changes_a_label_free_advantage(name, classes, first, second):
-    method = build(parse_settings({"name": name}))
+@pytest.mark.parametrize(("name", "block"), [each for each in TRIED if each[0] != "grpo_gold"])
+@given(classes=groups(8, 8), golds=st.tuples(*[st.none() | st.integers(0, 6)] * 2))
+def test_gold_never_changes_a_label_free_advantage(name, block, classes, golds):
+    method = build(parse_settings({"name": name, **block}))
     assert not method.reads_gold
-    scores = [
-        method.score(
-            classes, PromptFacts(FACTS.reference, stored_class=0 if 0 in classes else None, gold_class=gold)
-        ).pair
-        for gold in (first, second)
-    ]
-    assert scores[0].positive.tobytes() == scores[1].positive.tobytes()
-    assert scores[0].negative.tobytes() == scores[1].negative.tobytes()
+    one, other = (method.score(classes, facts_of(classes, gold)) for gold in golds)
+    for found, same in ((one.pair.positive, other.pair.positive), (one.pair.negative, other.pair.negative)):
+        assert found.tobytes() == same.tobytes()
+    assert (one.prompt_weight, one.kl_weight, one.penalized) == (other.prompt_weight, other.kl_weight, other.penalized)

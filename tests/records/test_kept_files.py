@@ -43,7 +43,7 @@ def group(step=3, place=5, prompt="2 + 2 = ?", rollouts=(ONE, VOTER)):
         majority_count=1,
         voters=2,
         prompt_weight=0.6,
-        penalized=False,
+        penalized=0.25,
         rollouts=rollouts,
     )
 
@@ -59,6 +59,16 @@ def test_what_is_written_is_read(tmp_path):
         "step-000001.parquet",
         "step-000012.parquet",
     ]
+
+
+def test_what_an_earlier_version_kept_is_read_with_shares_of_one_and_zero(tmp_path):
+    """It kept yes or no as `penalized`."""
+    for step, word in ((1, True), (2, False)):
+        path = write_step(tmp_path, step, as_parquet([group(step)]))
+        table = pyarrow.parquet.read_table(path)
+        words = pyarrow.array([word] * len(table))
+        pyarrow.parquet.write_table(table.set_column(table.schema.names.index("penalized"), "penalized", words), path)
+    assert [kept.penalized for kept in read_kept(tmp_path)] == [1.0, 0.0]
 
 
 def test_any_reader_of_parquet_sees_the_columns(tmp_path):

@@ -311,7 +311,7 @@ class _Sums:
         if group.grades is not None:
             self.size_with_gold += size
             self.to_right += _push(net, group.grades.correct)
-        if score.penalized:
+        if score.penalized == 1:
             self.prompts_penalized += 1
             self.penalized += square
         elif group.grades is not None:

@@ -119,7 +119,7 @@ class GroupSummary:
     group: int
     prompt_id: str
     prompt_weight: float
-    penalized: bool
+    penalized: float
     voters: int
     majority_count: int
     missing: int

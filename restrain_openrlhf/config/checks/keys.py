@@ -130,7 +130,7 @@ def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | N
     n = flags["rollout.n_samples_per_prompt"]
     facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0, entropies=(1.0,) * n)
     voters = method.rollouts.voters if method.rollouts else n
-    if not method.score([0] * voters, facts).penalized:
+    if method.score([0] * voters, facts).penalized < 1:
         return None
     return (
         f"The method {method.name!r} penalises even a unanimous group of rollout.n_samples_per_prompt = {n}: its kappa "

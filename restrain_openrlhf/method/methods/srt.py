@@ -7,9 +7,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from restrain_openrlhf.method.composition import Majority, Method, StoredLabel
-from restrain_openrlhf.method.methods.ttrl import MajoritySettings
-from restrain_openrlhf.method.settings import Number, OneLabelSettings, register
+from restrain_openrlhf.method.advantages import one_label
+from restrain_openrlhf.method.settings import BreaksTies, Number, PenalizesOnlyMissing, SeparatesVoters, register
+from restrain_openrlhf.method.types import Facts, GroupScore, PromptFacts, Selection, Votes
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,21 @@ class AtLeast:
 
 
 @register
-class SrtOffline(OneLabelSettings):
+class SrtOffline(PenalizesOnlyMissing):
     """The majority of the frozen model's rollouts is the pseudo-label for the whole run."""
 
     name: Literal["srt_offline"] = "srt_offline"
 
-    def build(self) -> Method:
-        return self.compose(StoredLabel())
+    @property
+    def reads(self) -> Facts:
+        return frozenset({"reference", "stored_class"})
+
+    def score(self, votes: Votes, facts: PromptFacts) -> GroupScore:
+        return self.of_labels(votes, one_label(votes, facts.stored_class))
 
 
 @register
-class SrtEasy(MajoritySettings):
+class SrtEasy(SeparatesVoters, BreaksTies, PenalizesOnlyMissing):
     """TTRL's labels, on the prompts with the highest majority shares of the frozen model."""
 
     name: Literal["srt_easy"] = "srt_easy"
@@ -55,9 +59,12 @@ class SrtEasy(MajoritySettings):
     easy_cutoff: Number | None = Field(default=None, ge=0, le=1)
     """Instead of easy_share: the majority share that a prompt must have."""
 
-    def build(self) -> Method:
-        easy = Easiest(self.easy_share) if self.easy_cutoff is None else AtLeast(self.easy_cutoff)
-        return self.compose(Majority(self.ties), rollouts=self.independent(), selection=easy)
+    @property
+    def selection(self) -> Selection:
+        return Easiest(self.easy_share) if self.easy_cutoff is None else AtLeast(self.easy_cutoff)
+
+    def score(self, votes: Votes, facts: PromptFacts) -> GroupScore:
+        return self.of_labels(votes, self.majority(votes))
 
     @model_validator(mode="after")
     def _one_criterion(self) -> Self:

@@ -117,7 +117,7 @@ class Metrics:
         self.held = counter("restrain_held_requests", "Requests told to come again after timing.hold")
         self.neutral = counter("restrain_neutral_rollouts", "Rollouts answered without an advantage")
         self.groups = counter("restrain_groups", "Groups by what became of them", ["outcome"])
-        self.penalized = counter("restrain_penalized_groups", "Groups without consensus")
+        self.penalized = counter("restrain_penalized_groups", "Groups, each by its share of penalised rollouts")
         self.answers = counter("restrain_answers", "Rollouts by their answer", ["kind"])
         self.majority = histogram("restrain_majority_share", "Share of the commonest answer", buckets=SHARES)
         self.score_seconds = histogram("restrain_score_seconds", "Wait for a thread, and scoring", buckets=SECONDS)

@@ -34,7 +34,7 @@ function facts(group, details) {
     { class: "facts" },
     fact("majority", `${group.majority_count} of ${group.voters}`),
     fact(indexed("u", "x"), shownNumber(group.prompt_weight)),
-    fact("penalised", group.penalized ? "yes" : "no"),
+    fact("penalised", `${Math.round(100 * group.penalized)} % of the rollouts`),
     fact("missing answers", String(group.missing)),
     group.flipped_from !== null ? fact("majority flipped from", shownAnswer(group.flipped_from)) : [],
     details?.gold != null ? fact("gold", shownAnswer(details.gold)) : [],

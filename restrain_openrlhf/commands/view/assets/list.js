@@ -108,7 +108,7 @@ function mark(kind, text, title) {
 function marks(group) {
   const right = majorityRight(group);
   return [
-    group.penalized ? mark("penalized", "penalised", "the method penalised this group") : null,
+    group.penalized ? mark("penalized", "penalised", "the method penalised rollouts of this group") : null,
     group.flipped_from !== null ? mark("flipped", "flipped", "the majority answer is not the one before") : null,
     group.missing ? mark("missing", `${group.missing} missing`, "rollouts without an answer") : null,
     right === true ? mark("right", "✓ right", "the majority answer is right") : null,

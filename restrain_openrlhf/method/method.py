@@ -1,0 +1,89 @@
+"""A method as trainers and commands use it: its one function from votes to a score, and what surrounds each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from restrain_openrlhf.errors import GroupError, ReferencePassError
+from restrain_openrlhf.method.rollout_plans import RolloutPlan
+from restrain_openrlhf.method.settings import CommonSettings
+from restrain_openrlhf.method.types import (
+    AdvantagePair,
+    Classes,
+    Facts,
+    GroupScore,
+    PromptFacts,
+    Selection,
+    Votes,
+    count_votes,
+)
+
+NO_FACTS = PromptFacts()
+
+
+@dataclass(frozen=True)
+class Method:
+    """The function receives the facts that `reads` names, and no others.
+
+    `rollouts` is None if the host draws independent rollouts, as many as its flags say. `selection` is None if every
+    prompt is trained on. `missing_penalty` is δ, or None where missing answers are not penalised.
+    """
+
+    name: str
+    function: Callable[[Votes, PromptFacts], GroupScore]
+    reads: Facts = frozenset()
+    rollouts: RolloutPlan | None = None
+    selection: Selection | None = None
+    missing_penalty: float | None = None
+
+    @property
+    def reads_gold(self) -> bool:
+        """Whether it reads the gold answer."""
+        return "gold_class" in self.reads
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether it selects prompts by the offline pass of the frozen model, or reads it."""
+        return self.selection is not None or "reference" in self.reads
+
+    def score(self, classes: Classes, facts: PromptFacts = NO_FACTS) -> GroupScore:
+        """The score of one group; `classes` has one label per voting rollout, None for a missing answer.
+
+        Raises GroupError if the group has another size than the method draws, ReferencePassError where the prompt
+        lacks the frozen model's vote that the method reads.
+        """
+        votes = replace(count_votes(classes), train_on=self._trained(len(classes)))
+        if "reference" in self.reads and facts.reference is None:
+            raise ReferencePassError(
+                f"The method {self.name!r} reads the frozen model's vote, but there is none for this prompt. Make a "
+                "reference with `restrain reference`. RESTRAIN needs none with prompt_weight: none, online or a "
+                "number."
+            )
+        score = self.function(votes, facts.only(self.reads))
+        return score if self.missing_penalty is None else _with_missing_penalised(score, self.missing_penalty)
+
+    def _trained(self, found: int) -> int | None:
+        if self.rollouts is None:
+            return None
+        if found != self.rollouts.voters:
+            raise GroupError(
+                f"The group has {found} rollouts, but the method {self.name!r} votes on {self.rollouts.voters}. Give "
+                "groups of that size, or change the method's settings."
+            )
+        return self.rollouts.trained
+
+
+def _with_missing_penalised(score: GroupScore, delta: float) -> GroupScore:
+    """A rollout without an answer has the pair (0, −δ), which u_x does not scale (docs/concepts/deviations.md)."""
+    missing = np.array([label is None for label in score.votes.trained.classes])
+    positive = np.where(missing, 0.0, score.pair.positive)
+    return replace(score, pair=AdvantagePair(positive, np.where(missing, -delta, score.pair.negative)))
+
+
+@cache
+def build(settings: CommonSettings) -> Method:
+    """The method with these settings, built once in a process."""
+    penalty = settings.delta if settings.missing == "penalize" else None
+    return Method(settings.name, settings.score, settings.reads, settings.plan, settings.selection, penalty)
