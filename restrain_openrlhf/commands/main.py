@@ -24,6 +24,7 @@ from restrain_openrlhf.commands.gpu_check.command import gpu_check
 from restrain_openrlhf.commands.integrate import integrate
 from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
+from restrain_openrlhf.commands.premise.label import label
 from restrain_openrlhf.commands.publish import publish
 from restrain_openrlhf.commands.score import agent_path, score, serve
 from restrain_openrlhf.commands.study import study
@@ -85,7 +86,7 @@ def _options(
 # The commands by their panel of `restrain --help`.
 COMMANDS: Mapping[str, Sequence[Callable[..., None] | typer.Typer]] = {
     START: (doctor, demo),
-    BEFORE: (data, presets, show, reference, premise, gpu_check),
+    BEFORE: (data, presets, show, reference, premise, label, gpu_check),
     TRAINING: (train, study, plot, view, analyze),
     EVALUATION: (evaluate, regrade, table, publish),
     DEPLOYMENT: (integrate, agent_path, serve, score),

@@ -19,7 +19,7 @@ from restrain_openrlhf.data.prepare import Prepared
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
+from restrain_openrlhf.records.folder import CONTENTS, GOLD_ANSWERS, VOTES_BEFORE, RunFolder
 from restrain_openrlhf.records.metrics import read_held_out
 
 CARD, TEMPLATE = "README.md", Path(__file__).with_name("publish.md.j2")
@@ -161,7 +161,8 @@ def card_text(run: RunFolder, front: Mapping[str, Any], shown: str, evaluations:
         base=shown,
         version=version(TAG),
         method=method,
-        reads_gold=build(parse_settings({"name": method["name"]})).reads_gold,
+        needs_gold=build(parse_settings({"name": method["name"]})).needs_gold,
+        labelled=run.record().get(CONTENTS, {}).get(GOLD_ANSWERS),
         kind=run.kind,
         about=about,
         prompts=prompts if is_hub_id(prompts) else Path(prompts).name,

@@ -147,14 +147,14 @@ class GoldFile:
         return found
 
 
-def load_gold(path: Path, kind: AnswerKind = MATHEMATICS) -> GoldFile:
+def load_gold(path: Path, kind: AnswerKind = MATHEMATICS, skip_empty: bool = False) -> GoldFile:
     """Read the answers of a file whose rows have `answer`, and one of `problem`, `prompt_hash` and `id`.
 
     A row with problem and id is found by its problem. Raises DataError for a row without either or with an empty
-    answer, and for one problem or id with two different answers.
+    answer (unless `skip_empty` leaves such rows out), and for one problem or id with two different answers.
     """
     gold = GoldFile(path, {}, {})
-    for where, row in _rows(path):
+    for where, row in _rows(path, skip_empty):
         problem = row.prompt_hash or (text_hash(row.problem) if row.problem else None)
         if not (name := problem or row.id):
             raise DataError(
@@ -173,7 +173,7 @@ def load_gold(path: Path, kind: AnswerKind = MATHEMATICS) -> GoldFile:
     return gold
 
 
-def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
+def _rows(path: Path, skip_empty: bool) -> Iterator[tuple[str, _Row]]:
     """Every row with its place. As in verl's files, a prompt can identify it, and the answer can be in an object."""
     reader = PromptReader("a column `problem`", "problem", is_default=True)
     for place, row in placed_rows(path):
@@ -182,6 +182,8 @@ def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
             known["problem"] = text_of(reader.read(f"{path}, {place}", row))
         found = validated(path, place, {**with_answer(row), **known}, _Row)
         if not found.answer.strip():
+            if skip_empty:
+                continue
             raise DataError(f"{path}, {place}: answer is empty. Fill it in, or remove the row.")
         yield f"{path}, {place}", found
 

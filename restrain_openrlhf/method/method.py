@@ -1,6 +1,5 @@
 """A method as trainers and commands use it: its one function from votes to a score, and what surrounds each."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -15,8 +14,8 @@ from restrain_openrlhf.method.types import (
     Facts,
     GroupScore,
     PromptFacts,
+    Score,
     Selection,
-    Votes,
     count_votes,
 )
 
@@ -28,19 +27,28 @@ class Method:
     """The function receives the facts that `reads` names, and no others.
 
     `rollouts` is None if the host draws independent rollouts, as many as its flags say. `selection` is None if every
-    prompt is trained on. `missing_penalty` is δ, or None where missing answers are not penalised.
+    prompt is trained on. `missing_penalty` is δ, or None where missing answers are not penalised. `on_gold` is the
+    function for prompts that have gold, and None where `function` is that for all. `labelled_share` is the share of an
+    episode's prompts that shall have gold, None for that of the file.
     """
 
     name: str
-    function: Callable[[Votes, PromptFacts], GroupScore]
+    function: Score
     reads: Facts = frozenset()
     rollouts: RolloutPlan | None = None
     selection: Selection | None = None
     missing_penalty: float | None = None
+    on_gold: Score | None = None
+    labelled_share: float | None = None
 
     @property
     def reads_gold(self) -> bool:
-        """Whether it reads the gold answer."""
+        """Whether it reads the gold answer of a prompt that has one."""
+        return self.needs_gold or self.on_gold is not None
+
+    @property
+    def needs_gold(self) -> bool:
+        """Whether every prompt must have a gold answer."""
         return "gold_class" in self.reads
 
     @property
@@ -61,7 +69,10 @@ class Method:
                 "reference with `restrain reference`. RESTRAIN needs none with prompt_weight: none, online or a "
                 "number."
             )
-        score = self.function(votes, facts.only(self.reads))
+        if self.on_gold is not None and facts.has_gold:
+            score = self.on_gold(votes, facts.only(frozenset({"gold_class"})))
+        else:
+            score = self.function(votes, facts.only(self.reads))
         return score if self.missing_penalty is None else _with_missing_penalised(score, self.missing_penalty)
 
     def _trained(self, found: int) -> int | None:
@@ -86,4 +97,13 @@ def _with_missing_penalised(score: GroupScore, delta: float) -> GroupScore:
 def build(settings: CommonSettings) -> Method:
     """The method with these settings, built once in a process."""
     penalty = settings.delta if settings.missing == "penalize" else None
-    return Method(settings.name, settings.score, settings.reads, settings.plan, settings.selection, penalty)
+    return Method(
+        name=settings.name,
+        function=settings.score,
+        reads=settings.reads,
+        rollouts=settings.plan,
+        selection=settings.selection,
+        missing_penalty=penalty,
+        on_gold=settings.gold_score,
+        labelled_share=settings.share_of_labelled,
+    )

@@ -18,7 +18,7 @@ from pydantic import (
 from restrain_openrlhf.method import advantages
 from restrain_openrlhf.method.registry import Registry
 from restrain_openrlhf.method.rollout_plans import Independent, RolloutPlan
-from restrain_openrlhf.method.types import Facts, Floats, GroupScore, PromptFacts, Selection, Votes
+from restrain_openrlhf.method.types import Facts, Floats, GroupScore, PromptFacts, Score, Selection, Votes
 
 
 def _no_truth_value(value: object) -> object:
@@ -67,6 +67,16 @@ class CommonSettings(BaseModel, ABC):
         """Which prompts are trained on; None: all."""
         return None
 
+    @property
+    def gold_score(self) -> Score | None:
+        """What takes the place of `score` for a prompt whose row has a gold answer; None: nothing."""
+        return None
+
+    @property
+    def share_of_labelled(self) -> float | None:
+        """The share of an episode's prompts that shall have a gold answer; None: that of the file."""
+        return None
+
     def of_labels(self, votes: Votes, weights: Floats) -> GroupScore:
         """The score where label j is believed with weight w_j; `weights` is (m,)."""
         return advantages.of_labels(votes, weights, self._ddof, self.eps)
@@ -104,6 +114,34 @@ class BreaksTies(CommonSettings):
     def majority(self, votes: Votes) -> Floats:
         """All weight on the most common label, or shared among tied ones; shape (m,)."""
         return advantages.majority(votes, shared=self.ties == "split")
+
+
+class TakesGold(CommonSettings):
+    """A method without labels that can learn from the gold answers of some prompts."""
+
+    gold: Literal["ignored", "where_given"] = "ignored"
+    """where_given: a prompt whose row has a gold answer (data.label_key) is trained on it alone, others on their
+    votes."""
+    labelled_share: Number | None = Field(default=None, gt=0, lt=1)
+    """Share of an episode's prompts that have a gold answer, reached by repeating them; null: as in the file."""
+
+    @property
+    def gold_score(self) -> Score | None:
+        return self._on_gold if self.gold == "where_given" else None
+
+    @property
+    def share_of_labelled(self) -> float | None:
+        return self.labelled_share
+
+    def _on_gold(self, votes: Votes, facts: PromptFacts) -> GroupScore:
+        """All weight on the gold label, no penalty, and u_x = 1, as in grpo_gold."""
+        return self.of_labels(votes, advantages.one_label(votes, facts.gold_class))
+
+    @model_validator(mode="after")
+    def _repeats_what_it_reads(self) -> Self:
+        if self.labelled_share is not None and self.gold == "ignored":
+            raise ValueError("labelled_share has an effect only with gold: where_given. Set that too, or leave it out")
+        return self
 
 
 class SeparatesVoters(CommonSettings):

@@ -105,6 +105,8 @@ class ReferenceVote:
 # Takes the frozen model's majority share of every prompt, and returns the positions of the prompts to train on,
 # ascending.
 Selection = Callable[[Sequence[float]], list[int]]
+# A method, from a group's votes to the score of its trained rollouts.
+Score = Callable[[Votes, "PromptFacts"], "GroupScore"]
 # Names of PromptFacts' fields: what a method reads of a prompt besides its votes.
 Facts = frozenset[Literal["reference", "stored_class", "gold_class", "entropies"]]
 
@@ -114,15 +116,17 @@ class PromptFacts:
     """What is known of a prompt besides the votes. Both classes are numbers of classes of this group.
 
     `entropies` holds H_i, the mean token entropy of each rollout in nats, where the rollouts were drawn with entropies.
+    `has_gold` says whether the prompt has a gold answer; `gold_class` is None where no rollout gave it.
     """
 
     reference: ReferenceVote | None = None
     stored_class: int | None = None
     gold_class: int | None = None
     entropies: tuple[float, ...] | None = None
+    has_gold: bool = False
 
     def only(self, names: Facts) -> "PromptFacts":
-        """The facts of these names; all others are None."""
+        """The facts of these names; nothing is said of all others."""
         return PromptFacts(**{name: getattr(self, name) for name in names})
 
     def entropies_of(self, votes: Votes) -> Floats:

@@ -19,12 +19,13 @@ from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig
 from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import DataError, RunError
-from restrain_openrlhf.reference.prompts import PromptSource, all_rows
+from restrain_openrlhf.method import build
+from restrain_openrlhf.reference.prompts import PromptSource, all_rows, count_labelled, prompt_source
 
 MODEL = "actor.model_name_or_path"
 # Flags that name data, each with the flag that names the split of a hub data set.
 DATA = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.split"}
-EXTRACTOR = "answer extractor"
+EXTRACTOR, GOLD_ANSWERS = "answer extractor", "gold answers"
 # The record beside the checkpoints of a run that OpenRLHF's own command trains, which has no run.json.
 RECORD = "contents.json"
 # The folder of the policy's checkpoints in OpenRLHF's ckpt.path, and the file that names the last whole one.
@@ -42,6 +43,8 @@ class Content:
 def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]:
     """The inputs of a run: the model's files, the data, the reference, the user's agent, the version of the extractor.
 
+    Where some prompts are trained on their gold answers, also how many.
+
     The keys are names in a configuration, and MODEL/file for the files of a model. Raises ConfigError for a missing
     model, DataError for data that cannot be read or downloaded.
     """
@@ -51,6 +54,9 @@ def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]
     found |= {name: _data(name, flags, kind) for name in DATA if flags.get(name)}
     if reference is not None and reference.exists():
         found["reference"] = Content(str(reference), f"sha256:{file_digest(reference)}")
+    if build(config.method).on_gold is not None:
+        path, count = flags["data.prompt_dataset"], count_labelled(prompt_source(flags), flags["data.label_key"])
+        found[GOLD_ANSWERS] = Content(str(path), "{} of {} prompts".format(*count))
     if agent is not None:
         found["agent"] = Content(str(agent.path), agent.identity)
     return found

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template
 from restrain_openrlhf.config.checks.model_files import why_unfit
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, text_of
+from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, column_of, has_column, text_of
 from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of
 from restrain_openrlhf.data.tables import is_table
 from restrain_openrlhf.errors import ConfigError, DataError
@@ -183,6 +184,13 @@ def all_rows(source: PromptSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
     path = Path(source.dataset)
     place = source.dataset if path.exists() or is_table(path) else HUB
     return placed_rows_of(HubSet(source.dataset, split=source.split), place)
+
+
+def count_labelled(source: PromptSource, column: str) -> tuple[int, int]:
+    """How many rows have a gold answer in this column, and how many rows there are."""
+    rows = islice((row for _, row in all_rows(source)), source.max_samples)
+    found = [has_column(row, column) and column_of(row, column) not in ("", None) for row in rows]
+    return sum(found), len(found)
 
 
 def asked_in(source: PromptSource, where: str, row: Mapping[str, Any], reader: PromptReader) -> TextOrChat:

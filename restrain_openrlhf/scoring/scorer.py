@@ -117,18 +117,18 @@ def score_group(
 ) -> GroupScore:
     """The method's score of the group; `vote` is the frozen model's, and `row` the prompt's own data.
 
-    For a method that reads gold, all right answers form one class. The grader of evaluations decides what is right, so
-    that answers of several classes of the vote may be right (docs/decisions/0004-one-grader.md). Raises DataError if
-    such a method finds no gold.
+    For a method that reads gold, all right answers to a prompt that has gold form one class. The grader of evaluations
+    decides what is right, so that answers of several classes of the vote may be right
+    (docs/decisions/0004-one-grader.md). Raises DataError if a method that needs gold finds none.
     """
-    if method.reads_gold and not gold:
+    if method.needs_gold and not gold:
         raise DataError(
             f"The method {method.name!r} learns from gold answers, but the prompt {prompt[:80]!r} has none. Give the "
             "column that holds them, or choose a label-free method."
         )
     known = kind.row(prompt, {}) if row is None else row
-    classes, gold_class = group.classes, None
-    if method.reads_gold:
+    classes, gold_class, has_gold = group.classes, None, method.reads_gold and bool(gold)
+    if has_gold:
         right = {answer for answer in set(group.answers) if kind.is_right(answer, str(gold), known)}
         classes, gold_class = one_class_for(right, group)
     facts = PromptFacts(
@@ -138,6 +138,7 @@ def score_group(
         else None,
         gold_class=gold_class,
         entropies=entropies,
+        has_gold=has_gold,
     )
     return replace(method.score(classes, facts), answers=group.answers)
 

@@ -108,3 +108,17 @@ def test_a_row_without_the_label_column_has_the_empty_label(monkeypatch):
     prompt, label = preprocessed({**row, "options": ["1", "2"]})
     assert (prompt, label.label) == ("1+1=", "2")
     assert label.row == {"problem": "1+1=", "options": ["1", "2"]}, "the gold is no part of what the scorer gets"
+
+
+@pytest.mark.parametrize(
+    ("labelled", "share", "copies"),
+    # Of 6 prompts: 2 of 6 are a third already; 2 * 2 of 8 are half; 1 * 5 of 10 are half; the nearest to .9 of 5 others
+    [(2, 1 / 3, 1), (2, 0.5, 2), (1, 0.5, 5), (1, 0.9, 45), (6, 0.5, 1), (0, 0.5, 1), (2, None, 1)],
+)
+def test_prompts_with_gold_are_repeated_until_they_are_the_share_that_was_asked_for(labelled, share, copies):
+    made = dataset()
+    made.labels = ["1"] * labelled + [""] * (6 - labelled)
+    training_data.repeat_labelled(made, share)
+    assert len(made) == 6 + labelled * (copies - 1)
+    assert made.labels.count("1") == labelled * copies
+    assert all(made.prompts.count(f"Q {i}?") == (copies if i < labelled else 1) for i in range(6))

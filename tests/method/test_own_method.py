@@ -59,7 +59,7 @@ FACTS = {"reference": ReferenceVote(3, 4), "stored_class": 0, "gold_class": 1, "
     "stated", [(), ("gold_class",), ("reference", "entropies"), ("reference", "stored_class"), tuple(FACTS)]
 )
 def test_a_method_receives_the_facts_that_it_reads_and_no_others(stated):
-    assert FACTS.keys() == {field.name for field in fields(PromptFacts)}
+    assert FACTS.keys() | {"has_gold"} == {field.name for field in fields(PromptFacts)}
     told = []
 
     class Curious(CommonSettings):
@@ -74,7 +74,7 @@ def test_a_method_receives_the_facts_that_it_reads_and_no_others(stated):
             return self.of_labels(votes, uniform(votes))
 
     method = build(Curious())
-    method.score([0, 1], PromptFacts(**FACTS))
+    method.score([0, 1], PromptFacts(**FACTS, has_gold=True))
     assert told == [PromptFacts(**{name: FACTS[name] for name in stated})]
     assert (method.reads_gold, method.needs_reference) == ("gold_class" in stated, "reference" in stated)
 

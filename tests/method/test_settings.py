@@ -25,6 +25,8 @@ def test_defaults_are_the_papers():
         "prompt_sigma": None,
         "scale_kl": True,
         "ties": "first",
+        "gold": "ignored",
+        "labelled_share": None,
     }
 
 

@@ -298,7 +298,7 @@ class _Sums:
     def add(self, place: int, group: FrozenGroup) -> None:
         """Add a prompt's group, unless the method does not train on it."""
         row, gold = group.row, group.gold
-        if (self.trained_on is not None and place not in self.trained_on) or (gold is None and self.method.reads_gold):
+        if (self.trained_on is not None and place not in self.trained_on) or (gold is None and self.method.needs_gold):
             return
         score = score_group(self.method, group.group, row, gold, str(row.id), None, group.kind, row.row)
         net = score.pair.net
@@ -335,7 +335,7 @@ class _Sums:
             shared_push=self.to_shared / self.size if self.shared is not None and self.size else None,
             right_push=self.to_right / self.size_with_gold if self.size_with_gold else None,
             on_wrong=_share(*self.by_majority.tolist()),
-            reads_gold=self.method.reads_gold,
+            reads_gold=self.method.needs_gold,
         )
 
 

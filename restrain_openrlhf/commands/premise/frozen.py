@@ -160,7 +160,7 @@ def _frozen_pass(
             "`restrain reference --n`, or leave --config out."
         )
     asked = (ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash, row.row) for row in rows())
-    answers = load_gold(gold, kind).answers(str(path), asked) if gold else own
+    answers = load_gold(gold, kind, skip_empty=True).answers(str(path), asked) if gold else own
     same = _same(kind, keys)
     totals = Counter[str]()
     for key, count in keys.items():

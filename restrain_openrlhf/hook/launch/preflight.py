@@ -10,6 +10,8 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.jsonl import arrow
 from restrain_openrlhf.data.prompt_reader import PromptReader
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.hook.rollout.training_data import copies_of_labelled
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch, refuse_missing, selected
@@ -19,6 +21,7 @@ from restrain_openrlhf.reference.prompts import (
     PromptSource,
     all_rows,
     asked_in,
+    count_labelled,
     load_prompts,
     load_tokenizer,
     prompt_source,
@@ -72,17 +75,35 @@ class RunInputs:
 
             load_executor(config.agent)
         needed, prompts = self.load()
+        labelled = self._labelled() if method.reads_gold else 0
         config.answers.check(prompt.row for prompt in prompts)
         reference = load_reference(config.reference) if config.reference else None
         GroupScorer(method, reference, config.answers)
         if reference is None:
-            return len(prompts)
+            return self._in_an_episode(len(prompts), labelled)
         refuse_mismatch(reference, needed)
         refuse_missing(reference, prompts)
         if method.needs_reference:
             reference.refuse_missing(config.missing_limit)
         texts = [prompt.text for prompt in prompts]
-        return len(texts) if method.selection is None else len(selected(method.selection, reference, texts))
+        count = len(texts) if method.selection is None else len(selected(method.selection, reference, texts))
+        return self._in_an_episode(count, labelled)
+
+    def _labelled(self) -> int:
+        """How many prompts have a gold answer. Raises DataError where a method that reads gold would find none."""
+        column = self.flags["data.label_key"]
+        count, _ = count_labelled(self.source, column)
+        if not count:
+            raise DataError(
+                f"{self.source.dataset}: no row has a gold answer in the column {column!r}, from which the method "
+                f"{self.config.method.name!r} learns. Name the column of gold in data.label_key."
+            )
+        return count
+
+    def _in_an_episode(self, count: int, labelled: int) -> int:
+        """The prompts of an episode, in which those with gold may be repeated."""
+        share = build(self.config.method).labelled_share
+        return count if share is None else count + labelled * (copies_of_labelled(labelled, count, share) - 1)
 
     def _evaluated(self) -> Iterator[PromptSource]:
         """The sets of eval.dataset, whose prompts the host reads and renders as those of training."""

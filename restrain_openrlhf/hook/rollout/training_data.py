@@ -138,6 +138,7 @@ def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any
 def prepare_training(dataset: Any, strategy: Any, config: HookConfig) -> None:
     """Select, repeat and mark prompts of the host's PromptDataset (datasets/prompts_dataset.py), in place."""
     keep_selected(dataset, config)
+    repeat_labelled(dataset, build(config.method).labelled_share)
     fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
     mark_training(dataset, build(config.method).reads_gold, config.answers)
 
@@ -147,6 +148,19 @@ def keep_selected(dataset: Any, config: HookConfig) -> None:
     selection = build(config.method).selection
     if selection is not None and config.reference is not None:
         _take(dataset, selected(selection, load_reference(config.reference), dataset.prompts))
+
+
+def repeat_labelled(dataset: Any, share: float | None) -> None:
+    """Repeat the prompts that have a gold answer until they are this share of an episode; with None, do nothing."""
+    labelled = [place for place, label in enumerate(dataset.labels) if LabelWithRow.of(label).gold is not None]
+    count = len(dataset.labels)
+    if share is not None:
+        _take(dataset, [*range(count), *labelled * (copies_of_labelled(len(labelled), count, share) - 1)])
+
+
+def copies_of_labelled(labelled: int, count: int, share: float) -> int:
+    """How often each of the `labelled` among `count` prompts is in an episode, to be nearest to this share of it."""
+    return max(1, round(share * (count - labelled) / ((1 - share) * labelled))) if labelled else 1
 
 
 def fill_last_batch(dataset: Any, batch: int, seed: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, StrictBool, model_validator
 
 from restrain_openrlhf.method.advantages import penalty, uniform
-from restrain_openrlhf.method.settings import Amount, BreaksTies, Number, register
+from restrain_openrlhf.method.settings import Amount, BreaksTies, Number, TakesGold, register
 from restrain_openrlhf.method.types import Facts, Floats, GroupScore, PromptFacts, Votes
 
 
@@ -27,7 +27,7 @@ def log_g(squares: Floats, sigma: float) -> Floats:
 
 
 @register
-class Restrain(BreaksTies):
+class Restrain(BreaksTies, TakesGold):
     """The paper's method: sigma and k are those of eq. 3, kappa and delta of eq. 4, the prompt weight of eq. 5."""
 
     name: Literal["restrain"] = "restrain"

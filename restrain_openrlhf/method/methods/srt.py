@@ -8,7 +8,14 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from restrain_openrlhf.method.advantages import one_label
-from restrain_openrlhf.method.settings import BreaksTies, Number, PenalizesOnlyMissing, SeparatesVoters, register
+from restrain_openrlhf.method.settings import (
+    BreaksTies,
+    Number,
+    PenalizesOnlyMissing,
+    SeparatesVoters,
+    TakesGold,
+    register,
+)
 from restrain_openrlhf.method.types import Facts, GroupScore, PromptFacts, Selection, Votes
 
 
@@ -36,7 +43,7 @@ class AtLeast:
 
 
 @register
-class SrtOffline(PenalizesOnlyMissing):
+class SrtOffline(TakesGold, PenalizesOnlyMissing):
     """The majority of the frozen model's rollouts is the pseudo-label for the whole run."""
 
     name: Literal["srt_offline"] = "srt_offline"

@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-from restrain_openrlhf.method.settings import BreaksTies, PenalizesOnlyMissing, SeparatesVoters, register
+from restrain_openrlhf.method.settings import BreaksTies, PenalizesOnlyMissing, SeparatesVoters, TakesGold, register
 from restrain_openrlhf.method.types import GroupScore, PromptFacts, Votes
 
 
 @register
-class Ttrl(SeparatesVoters, BreaksTies, PenalizesOnlyMissing):
+class Ttrl(SeparatesVoters, BreaksTies, TakesGold, PenalizesOnlyMissing):
     """The majority of the group is the pseudo-label."""
 
     name: Literal["ttrl"] = "ttrl"
