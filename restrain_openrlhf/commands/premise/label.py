@@ -76,10 +76,8 @@ def label(
             name, problem = texts[each.problem_hash]
             answer = _asked(console, f"{place} of {len(chosen)}", problem, each.votes) if ask else ""
             table.writerow(["" if name is None else name, problem, each.votes, answer])
-    console.print(
-        f"{len(chosen)} prompts to label: {out}\nThen: restrain label {config} --filled {out} --out PROMPTS.jsonl",
-        markup=False,
-    )
+    then = f"restrain label {config} --filled {out} --out PROMPTS.jsonl"
+    console.print(f"{len(chosen)} prompts to label: {out}\nThen: {then}", markup=False)
 
 
 def _asked(console: Console, place: str, problem: str, votes: str) -> str:

@@ -39,8 +39,9 @@ def config(tmp_path):
     rows = [{"id": f"p{n}", "problem": f"problem {n}", "source": "x"} for n in range(len(GROUPS))]
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     path = tmp_path / "mine.yaml"
+    reference = write_pass(tmp_path / "ref.jsonl", GROUPS)
     path.write_text(
-        f"extends: cpu/demo_addition\nrun_dir: {tmp_path}/run\nreference: {write_pass(tmp_path / 'ref.jsonl', GROUPS)}\n"
+        f"extends: cpu/demo_addition\nrun_dir: {tmp_path}/run\nreference: {reference}\n"
         f"openrlhf: {{data.prompt_dataset: {prompts}, data.input_template: null}}\n"
     )
     return path
@@ -64,7 +65,7 @@ def test_prompts_that_share_a_majority_share_their_worth(config, tmp_path):
     out = tmp_path / "labels.csv"
     assert restrain("label", config, "--count", 3, "--out", out).returncode == 0
     rows = table(out)
-    assert [row["id"] for row in rows][0] == "p4"
+    assert rows[0]["id"] == "p4"
     assert {row["id"] for row in rows[1:]} < {"p0", "p1", "p2", "p3"}
     assert rows[0] == {"id": "p4", "problem": "problem 4", "votes": "4 of 8: 21; 4 of 8: 22", "answer": ""}
     assert restrain("label", config, "--count", 50, "--out", out).returncode == 0
@@ -81,7 +82,7 @@ def test_a_filled_table_goes_into_the_prompts_and_says_what_premise_asks(config,
     rows = [json.loads(line) for line in labelled.read_text().splitlines()]
     assert {row["id"]: row["answer"] for row in rows if row["answer"]} == {chosen[0]: "22", chosen[1]: "11"}
     assert rows[0]["source"] == "x", "other columns stay"
-    assert "2 prompts have gold" in restrain("premise", "--config", config, "--gold", out).stdout
+    assert "2 prompts have gold" in restrain("premise", "--reference", tmp_path / "ref.jsonl", "--gold", out).stdout
     mixed = ("--set", f"openrlhf.data.prompt_dataset={labelled}", "--set", "method.gold=where_given")
     assert restrain("show", config, *mixed, "--set", "openrlhf.data.label_key=answer").returncode == 0
     assert "data.label_key is not set" in refused("show", config, *mixed)
