@@ -37,8 +37,6 @@ def test_a_prompt_without_gold_is_scored_as_if_there_were_no_such_setting(name, 
     facts = PromptFacts(REFERENCE, stored_class=0 if 0 in labels else None)
     methods = with_gold(name), build(parse_settings({"name": name}))
     taking, plain = (each.score(labels, facts).pair for each in methods)
-        each.score(labels, facts).pair for each in (with_gold(name), build(parse_settings({"name": name})))
-    )
     assert taking.positive.tobytes() == plain.positive.tobytes()
     assert taking.negative.tobytes() == plain.negative.tobytes()
 
