@@ -6,23 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Self
 
 from restrain_openrlhf.answers.extract import SHORT, WINDOW, said
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, parse_kind
 from restrain_openrlhf.errors import RestrainError
 
 # The kinds that read any response without settings or columns of their own.
-_PLAIN = (
-    {"name": "math"},
-    {"name": "number"},
-    {"name": "choice"},
-    {"name": "text"},
-    {"name": "text", "read": "agreed"},
-)
+_PLAIN = [*({"name": name} for name in ("math", "number", "choice", "text")), {"name": "text", "read": "agreed"}]
 # How many groups other kinds read, and how many groups and answers of each are shown.
 _COMPARED, _GROUPS, _ANSWERS = 50, 3, 3
 # Characters of a response before and behind the marked words, and of these; places and words that are looked at.
-_BEFORE, _BEHIND, _PLACES, _WORDS, _LONGEST_RUN = 60, 30, 8, 200, 8
+_BEFORE, _BEHIND, _PLACES, _WORDS, _LONGEST_RUN = 80, 30, 8, 200, 8
 
 
 @dataclass(frozen=True)
@@ -32,6 +27,10 @@ class Responses:
     texts: Sequence[str | None]
     row: Row
 
+    @classmethod
+    def of(cls, texts: Sequence[str], truncated: Sequence[bool], row: Row) -> Self:
+        return cls(tuple(None if cut else text for text, cut in zip(texts, truncated, strict=True)), row)
+
     def answers(self, kind: AnswerKind) -> list[str | None]:
         """What each response votes for. Raises what the kind raises."""
         return kind.voted_answers([text or "" for text in self.texts], [text is None for text in self.texts], self.row)
@@ -39,19 +38,12 @@ class Responses:
 
 @dataclass(frozen=True)
 class Reading:
-    """An answer of a group, None for a missing one, the number of its rollouts, and one of them, as `marked`."""
+    """An answer to a problem, None for a missing one, how many rollouts give it, and one of them, as `marked`."""
 
+    problem: str
     answer: str | None
     rollouts: int
     response: str
-
-
-@dataclass(frozen=True)
-class ReadGroup:
-    """A problem, and what is read in the responses to it."""
-
-    problem: str
-    readings: tuple[Reading, ...]
 
 
 @dataclass(frozen=True)
@@ -84,10 +76,10 @@ class Sample:
             self.groups, self.stride = self.groups[::2], 2 * self.stride
         self.seen += 1
 
-    def shown(self, kind: AnswerKind) -> list[ReadGroup]:
-        """Some of the groups with what is read in them. Raises what the kind raises."""
+    def shown(self, kind: AnswerKind) -> list[Reading]:
+        """What is read in some of the groups. Raises what the kind raises."""
         chosen = self.groups[:: max(len(self.groups) // _GROUPS, 1)][:_GROUPS]
-        return [ReadGroup(str(each.row.get(PROBLEM, "")), tuple(readings(kind, each))) for each in chosen]
+        return [reading for group in chosen for reading in _readings(kind, group)]
 
     def compared(self, kind: AnswerKind) -> list[KindShare]:
         """The kind and the plain ones that can read these groups, those first whose answers agree most.
@@ -100,26 +92,22 @@ class Sample:
         found = []
         for name, each in kinds.items():
             with suppress(RestrainError):
-                found.append(self._share(name, each))
+                found.append(_share(name, each, self.groups))
         return sorted(found, key=lambda share: (-share.agreeing, -share.read))
 
     def in_words(self, kind: AnswerKind) -> Iterator[str]:
         """Sentences on what is read in some of the groups, and on the kind whose answers agree most."""
-        found = [each for group in self.shown(kind) for each in group.readings if each.answer is not None]
-        if found:
-            yield f"Read, in « »: {'; '.join(each.response for each in found[:_GROUPS])}."
-        best, *others = self.compared(kind) or [None]
-        own = next((each for each in others if each.kind == _named(kind)), None)
-        if best is not None and own is not None:
-            yield f"Of these rollouts {best}, and {own}."
+        if found := [each.response for each in self.shown(kind) if each.answer is not None]:
+            yield f"Read, in « »: {'; '.join(found[:_GROUPS])}."
+        for share in self.compared(kind)[:1]:
+            yield f"Of these rollouts {share}."
 
-    def _share(self, name: str, kind: AnswerKind) -> KindShare:
-        read = agreeing = rollouts = 0
-        for group in self.groups:
-            votes = Counter(kind.key(answer, group.row) for answer in group.answers(kind) if answer is not None)
-            read, rollouts = read + votes.total(), rollouts + len(group.texts)
-            agreeing += sum(count for count in votes.values() if count > 1)
-        return KindShare(name, read / max(rollouts, 1), agreeing / max(rollouts, 1))
+
+def _share(name: str, kind: AnswerKind, groups: Sequence[Responses]) -> KindShare:
+    keys = [[kind.key(each, group.row) for each in group.answers(kind) if each is not None] for group in groups]
+    rollouts = sum(len(group.texts) for group in groups) or 1
+    agreeing = sum(count for votes in map(Counter, keys) for count in votes.values() if count > 1)
+    return KindShare(name, sum(map(len, keys)) / rollouts, agreeing / rollouts)
 
 
 def _named(kind: AnswerKind) -> str:
@@ -127,20 +115,19 @@ def _named(kind: AnswerKind) -> str:
     return ", ".join([kind.name, *(f"{key}: {value}" for key, value in settings.items())])
 
 
-def readings(kind: AnswerKind, group: Responses) -> list[Reading]:
-    """The group's most frequent answers and the missing one, each with its first response.
-
-    Raises what the kind raises.
-    """
+def _readings(kind: AnswerKind, group: Responses) -> list[Reading]:
+    """The group's most frequent answers and the missing one, each with its first response."""
     found: dict[str | None, list[tuple[str | None, str]]] = {}
     for answer, text in zip(group.answers(kind), group.texts, strict=True):
-        key = kind.key(answer, group.row) if kind.is_plain and answer is not None else answer
-        found.setdefault(key, []).extend([(answer, text)] if text is not None else [])
-    ranked = sorted(found, key=lambda key: (key is None, -len(found[key])))
+        if text is not None:
+            key = kind.key(answer, group.row) if kind.is_plain and answer is not None else answer
+            found.setdefault(key, []).append((answer, text))
+    ranked = sorted(found.values(), key=lambda each: (each[0][0] is None, -len(each)))
+    chosen = [each for rank, each in enumerate(ranked) if rank < _ANSWERS or each[0][0] is None]
     return [
-        Reading(answer, len(found[key]), marked(text, place(kind, text, answer, group.row)))
-        for key in [*ranked[:_ANSWERS], *([None] if None in ranked[_ANSWERS:] else [])]
-        for answer, text in found[key][:1]
+        Reading(str(group.row.get(PROBLEM, "")), answer, len(each), marked(text, place(kind, text, answer, group.row)))
+        for each in chosen
+        for answer, text in each[:1]
     ]
 
 
@@ -181,21 +168,15 @@ def _alike(kind: AnswerKind, text: str, answer: str, row: Row) -> Iterator[tuple
 
 
 def marked(response: str, at: tuple[int, int] | None) -> str:
-    """A response around the words in this place, which are in « », on one line; without a place, its end."""
+    """The words in this place in « », with some before and behind; without a place, the response's end."""
     before, words, behind = parts(response, at)
     return f"{before}«{words}»{behind}" if at else before
 
 
 def parts(response: str, at: tuple[int, int] | None) -> tuple[str, str, str]:
-    """What stands before the words in this place, these, and what is behind, cut; without a place, the response's end."""
-    if at is None:
-        return _cut(response, -_BEFORE - _BEHIND), "", ""
-    return _cut(response[: at[0]], -_BEFORE), _cut(response[at[0] : at[1]], _BEFORE), _cut(response[at[1] :], _BEHIND)
-
-
-def _cut(text: str, length: int) -> str:
-    """The first characters of a text on one line, or the last ones for a negative length."""
-    line = re.sub(r"\s+", " ", text[: 4 * length] if length > 0 else text[4 * length :])
-    if len(text) <= abs(length):
-        return line
-    return line[:length] + "…" if length > 0 else "…" + line[length:]
+    """As `marked`: what stands before the words, the words, and what stands behind them, each on one line."""
+    start, end = at or (len(response), len(response))
+    before = "…" * (start > _BEFORE) + response[max(start - _BEFORE, 0) : start]
+    behind = response[end : end + _BEHIND] + "…" * (end + _BEHIND < len(response))
+    before, words, behind = (re.sub(r"\s+", " ", part) for part in (before, response[start:end][:_BEFORE], behind))
+    return before, words, behind

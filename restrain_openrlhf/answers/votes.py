@@ -95,17 +95,20 @@ class MissingSoFar:
     unread: list[str] = field(default_factory=list)
     sample: Sample = field(default_factory=Sample)
 
-    def add(self, responses: Sequence[str], truncated: Sequence[bool], classes: Sequence[int | None], row: Row) -> None:
-        """Add one group: each response's text, whether it was cut off, and its class; and the prompt's row."""
-        texts = [None if is_cut else text for text, is_cut in zip(responses, truncated, strict=True)]
-        self.sample.add(Responses(texts, row))
-        unread = [text for text, label in zip(responses, classes, strict=True) if label is None]
+    def add(self, group: Responses, classes: Sequence[int | None], unread: Iterable[str] | None = None) -> None:
+        """Add one group: its responses, as far as they are known, each one's class, and ends of responses without."""
+        self.sample.add(group)
         self.rollouts += len(classes)
-        self.missing += len(unread)
-        for end in map(end_of, unread if len(self.unread) < EXAMPLES else ()):
+        self.missing += classes.count(None)
+        found = zip(group.texts, classes, strict=False)
+        ends = unread or (end_of(text) for text, label in found if label is None and text is not None)
+        for end in ends if len(self.unread) < EXAMPLES else ():
             self.unread += [end] if len(self.unread) < EXAMPLES and end not in self.unread else []
 
-    def warning(self, rollouts: str, kind: AnswerKind) -> str | None:
+    @property
+    def share(self) -> float:
+        return self.missing / self.rollouts if self.rollouts else 0.0
+
+    def warning(self, rollouts: str, kind: AnswerKind, many: float = MANY_MISSING) -> str | None:
         """The `missing_warning` for all groups so far."""
-        share = self.missing / self.rollouts if self.rollouts else 0.0
-        return missing_warning(share, self.unread, rollouts, kind, sample=self.sample)
+        return missing_warning(self.share, self.unread, rollouts, kind, many, self.sample)

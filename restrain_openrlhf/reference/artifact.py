@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.kind import differing
-from restrain_openrlhf.answers.shown import Responses, Sample
-from restrain_openrlhf.answers.votes import EXAMPLES, MANY_MISSING, end_of, missing_warning
+from restrain_openrlhf.answers.shown import Responses
+from restrain_openrlhf.answers.votes import MANY_MISSING, MissingSoFar, end_of
 from restrain_openrlhf.config.checks.model_files import template_of
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.identity import Provenance, text_hash
@@ -61,7 +61,8 @@ class ReferenceRow(SampledRow):
     @classmethod
     def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout], is_shown: bool = False) -> Self:
         """The vote of a prompt's rollouts, with their texts if it `is_shown`. A truncated rollout has no answer."""
-        group = Responses(tuple(None if each.truncated else each.text for each in rollouts), dict(prompt.row))
+        texts, truncated = [each.text for each in rollouts], [each.truncated for each in rollouts]
+        group = Responses.of(texts, truncated, dict(prompt.row))
         answers = group.answers(kind)
         pairs = zip(group.texts, answers, strict=True)
         unread = (text for text, answer in pairs if answer is None and text is not None)
@@ -184,14 +185,12 @@ class ReferenceProvenance(Provenance):
 
 def missing_in(path: Path, made: ReferenceProvenance, many: float = MANY_MISSING) -> str | None:
     """A warning, with examples and causes, if more than `many` of the file's rollouts have no answer; else None."""
-    rows, missing, cut, unread, sample = 0, 0.0, 0, dict[str, None](), Sample()
+    found, cut = MissingSoFar(), 0
     for row in each_row(path, ReferenceRow):
-        rows, missing, cut = rows + 1, missing + row.missing_share, cut + (row.truncated or 0)
-        unread.update(dict.fromkeys(row.unread if len(unread) < EXAMPLES else ()))
-        sample.add(row.shown)
-    rows = max(rows, 1)
-    warning = missing_warning(missing / rows, unread, "the pass's rollouts", made.kind, many, sample)
-    return warning and " ".join([warning, *_causes(made, cut / (rows * made.n))])
+        found.add(row.shown, row.classes, row.unread)
+        cut += row.truncated or 0
+    warning = found.warning("the pass's rollouts", made.kind, many)
+    return warning and " ".join([warning, *_causes(made, cut / max(found.rollouts, 1))])
 
 
 def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:

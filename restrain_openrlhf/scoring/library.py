@@ -8,6 +8,7 @@ from typing import Any
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
 from restrain_openrlhf.answers.kind import PROBLEM
+from restrain_openrlhf.answers.shown import Responses
 from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method import GroupScore, build, parse_settings
@@ -89,7 +90,8 @@ def score(
     scored = ScoredGroups(score_whole_group(scorer, group_of(scorer, *group)) for group in each)
     missing = MissingSoFar()
     for group, is_cut, prompt, row, result in zip(texts, cut, asked, rows, scored, strict=True):
-        missing.add(group, is_cut, result.votes.classes, {PROBLEM: prompt or "", **(row or {})})
+        read = Responses.of(group, is_cut, {PROBLEM: prompt or "", **(row or {})})
+        missing.add(read, result.votes.classes)
     if many := missing.warning("the responses", scorer.kind):
         warnings.warn(many, stacklevel=2)
     return scored

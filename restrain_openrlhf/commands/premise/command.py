@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -232,9 +233,9 @@ def _read(premise: Premise) -> Table:
     table = _table(
         ("rollouts", "answer", "response"), "What is read, in some of the groups: « » marks the answer's words"
     )
-    for group in premise.read:
-        table.add_row("", "", f"[bold]{escape(end_of(group.problem))}")
-        for each in group.readings:
+    for problem, readings in groupby(premise.read, key=lambda each: each.problem):
+        table.add_row("", "", f"[bold]{escape(end_of(problem))}")
+        for each in readings:
             answer = "none" if each.answer is None else escape(end_of(each.answer))
             table.add_row(str(each.rollouts), answer, escape(each.response))
     table.caption = "\n".join(map(escape, map(str, premise.kinds)))

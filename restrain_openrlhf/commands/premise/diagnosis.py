@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from restrain_openrlhf.answers import AnswerKind
-from restrain_openrlhf.answers.shown import KindShare, ReadGroup, Sample
-from restrain_openrlhf.answers.votes import EXAMPLES, representative
+from restrain_openrlhf.answers.shown import KindShare, Reading
+from restrain_openrlhf.answers.votes import MissingSoFar, representative
 from restrain_openrlhf.commands.premise.frozen import FrozenGroup, FrozenPass
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError
 from restrain_openrlhf.evaluation.grade import ReliabilitySoFar, SizeRow, Z
@@ -129,7 +129,7 @@ class Premise:
 
     The first of `methods` is the chosen one; `bins` are the majority sizes of `by_size`. `left_out` names the methods
     that cannot be judged from this pass, each with the reason. `unread` are the ends of some responses without an
-    answer, `read` some groups with what is read in them, and `kinds` says how much other kinds would read, if the file
+    answer, `read` shows what is read in some groups, and `kinds` says how much other kinds would read, if the file
     has responses.
     """
 
@@ -144,7 +144,7 @@ class Premise:
     common: tuple[CommonAnswer, ...]
     missing_share: float
     unread: tuple[str, ...]
-    read: tuple[ReadGroup, ...]
+    read: tuple[Reading, ...]
     kinds: tuple[KindShare, ...]
     gold: GoldAccuracy | None
     kind: AnswerKind
@@ -161,14 +161,12 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
     """
     common = [_Answer(key) for key, _ in frozen.totals.most_common(MOST_COMMON)]
     methods = Comparison(settings, frozen.shares, frozen.n, common[0].key if common else None)
-    sizes, prompts, missing, unread, sample = Counter[int](), Counter[str](), 0.0, dict[str, None](), Sample()
+    sizes, prompts, missing = Counter[int](), Counter[str](), MissingSoFar()
     gold = ReliabilitySoFar(frozen.n)
     for place, group in enumerate(frozen.groups):
         sizes[group.row.majority_count] += 1
         prompts.update({key for key in group.keys if key is not None})
-        missing += group.row.missing_share
-        unread.update(dict.fromkeys(group.row.unread if len(unread) < EXAMPLES else ()))
-        sample.add(group.row.shown)
+        missing.add(group.row.shown, group.row.classes, group.row.unread)
         methods.add(place, group)
         for answer in common:
             answer.add(group)
@@ -185,10 +183,10 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         methods=tuple(methods.learnings()),
         left_out=methods.left_out,
         common=tuple(answer.common(frozen.totals[answer.key] / (count * frozen.n), prompts) for answer in common),
-        missing_share=missing / count,
-        unread=tuple(unread)[:EXAMPLES],
-        read=tuple(sample.shown(frozen.kind)),
-        kinds=tuple(sample.compared(frozen.kind)),
+        missing_share=missing.share,
+        unread=tuple(missing.unread),
+        read=tuple(missing.sample.shown(frozen.kind)),
+        kinds=tuple(missing.sample.compared(frozen.kind)),
         kind=frozen.kind,
         gold=GoldAccuracy.of(gold.rows()),
     )
