@@ -97,8 +97,8 @@ class Sample:
 
     def in_words(self, kind: AnswerKind) -> Iterator[str]:
         """Sentences on what is read in some of the groups, and on the kind whose answers agree most."""
-        if found := [each.response for each in self.shown(kind) if each.answer is not None]:
-            yield f"Read, in « »: {'; '.join(found[:_GROUPS])}."
+        if found := dict.fromkeys(each.response for each in self.shown(kind) if each.answer is not None):
+            yield f"Read, in « »: {'; '.join(list(found)[:_GROUPS])}."
         for share in self.compared(kind)[:1]:
             yield f"Of these rollouts {share}."
 
