@@ -45,16 +45,19 @@ class AnswerKind(BaseModel, ABC):
     """One kind of answer, with its settings as fields, each described by the text below it, as in `kinds/`.
 
     `version` is stored with everything that was made with this kind: raise it when the same response would get another
-    answer, or the same answers other classes. `columns` are the columns of a row that the kind reads besides `problem`,
-    which never include gold. `gold_columns` belong to gold, such as its other spellings; only `is_right` reads them, so
-    they never change a vote. `without_effect` names settings that change no answer and no class. `reads` says in a
-    sentence what counts as an answer, and `advice` what to do, for the warning that many responses have none.
+    answer, or the same answers other classes. `is_plain` says that `extract` and `key` are quick and need no columns,
+    so that an answer's words can be looked for (answers/shown.py). `columns` are the columns of a row that the kind
+    reads besides `problem`, which never include gold. `gold_columns` belong to gold, such as its other spellings; only
+    `is_right` reads them, so they never change a vote. `without_effect` names settings that change no answer and no
+    class. `reads` says in a sentence what counts as an answer, and `advice` what to do, for the warning that many
+    responses have none.
     `instruction` asks a chat model for such an answer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     version: ClassVar[str]
+    is_plain: ClassVar[bool] = False
     reads: ClassVar[str]
     advice: ClassVar[str] = (
         "ask for such an answer in the prompts' template, allow longer responses, or choose the kind of answer that "
@@ -197,8 +200,7 @@ class AnswerKind(BaseModel, ABC):
     def refuse_missing_packages(self) -> None:
         """Raises GraderError if a package that reads or compares answers is missing. Called before a run starts."""
 
-    @property
-    def reads_together(self) -> bool:
+    def reads_together(self, row: Row) -> bool:
         """Whether a response's answer may depend on the rest of its group."""
         return type(self).read_together is not AnswerKind.read_together
 

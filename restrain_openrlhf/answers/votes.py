@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Self
 
 from restrain_openrlhf.answers.kind import AnswerKind, Row
+from restrain_openrlhf.answers.shown import Responses, Sample
 from restrain_openrlhf.method.types import Votes, count_votes
 
 # Share of rollouts. If more have no answer, the prompts, their template or the length limit do not fit.
@@ -63,13 +64,22 @@ def end_of(response: str) -> str:
 
 
 def missing_warning(
-    share: float, unread: Iterable[str], rollouts: str, kind: AnswerKind, many: float = MANY_MISSING
+    share: float,
+    unread: Iterable[str],
+    rollouts: str,
+    kind: AnswerKind,
+    many: float = MANY_MISSING,
+    sample: Sample | None = None,
 ) -> str | None:
-    """A warning if more than `many` of the rollouts have no answer, with some of `unread`; else None."""
+    """A warning if more than `many` of the rollouts have no answer, with some of `unread`; else None.
+
+    Of a sample of the groups, it shows what was read in some, and names the kind whose answers agree most.
+    """
     if share <= many:
         return None
     shown = list(dict.fromkeys(unread))[:EXAMPLES]
     examples = f"Not read, by their ends: {'; '.join(map(repr, shown))}." if shown else "No text of such is at hand."
+    examples = " ".join([examples, *(sample.in_words(kind) if sample else ())])
     return (
         f"{share:.1%} of {rollouts} have no answer, and do not vote. {examples} {kind.reads} A response that is cut "
         f"off has none either. The kind of answer is {kind.name!r}: {kind.advice}"
@@ -78,21 +88,27 @@ def missing_warning(
 
 @dataclass
 class MissingSoFar:
-    """Counts rollouts, and those without a class, group by group, and keeps the ends of some."""
+    """Counts rollouts, and those without a class, group by group, and keeps the ends of some, and some groups."""
 
     rollouts: int = 0
     missing: int = 0
     unread: list[str] = field(default_factory=list)
+    sample: Sample = field(default_factory=Sample)
 
-    def add(self, responses: Iterable[str], classes: Sequence[int | None]) -> None:
-        """Add one group: each response's text and class."""
-        unread = [text for text, label in zip(responses, classes, strict=True) if label is None]
+    def add(self, group: Responses, classes: Sequence[int | None], unread: Iterable[str] | None = None) -> None:
+        """Add one group: its responses, as far as they are known, each one's class, and ends of responses without."""
+        self.sample.add(group)
         self.rollouts += len(classes)
-        self.missing += len(unread)
-        for end in map(end_of, unread if len(self.unread) < EXAMPLES else ()):
+        self.missing += classes.count(None)
+        found = zip(group.texts, classes, strict=False)
+        ends = unread or (end_of(text) for text, label in found if label is None and text is not None)
+        for end in ends if len(self.unread) < EXAMPLES else ():
             self.unread += [end] if len(self.unread) < EXAMPLES and end not in self.unread else []
 
-    def warning(self, rollouts: str, kind: AnswerKind) -> str | None:
+    @property
+    def share(self) -> float:
+        return self.missing / self.rollouts if self.rollouts else 0.0
+
+    def warning(self, rollouts: str, kind: AnswerKind, many: float = MANY_MISSING) -> str | None:
         """The `missing_warning` for all groups so far."""
-        share = self.missing / self.rollouts if self.rollouts else 0.0
-        return missing_warning(share, self.unread, rollouts, kind)
+        return missing_warning(self.share, self.unread, rollouts, kind, many, self.sample)

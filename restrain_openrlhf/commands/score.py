@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import track
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
+from restrain_openrlhf.answers.kind import PROBLEM
+from restrain_openrlhf.answers.shown import Responses
 from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
 from restrain_openrlhf.config import host_flags
@@ -105,7 +107,8 @@ def _scored(
             score = one(row)
         except RestrainError as error:
             raise type(error)(f"{path}, {place}: {error}") from None
-        missing.add(row.responses, score.classes)
+        cut, known = [each.truncated for each in row.rollouts()], {PROBLEM: row.problem, **(row.model_extra or {})}
+        missing.add(Responses.of(row.responses, cut, known), score.classes)
         yield score
 
 

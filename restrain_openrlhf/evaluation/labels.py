@@ -49,10 +49,13 @@ class PromptGold:
 
     def right(self, prompt: str, answer: str | None) -> bool | None:
         """Whether the answer is right, graded as in evaluations; None if the prompt has no gold answer."""
-        gold, problem = self.of(prompt), self._problem(prompt)
-        if gold is None:
-            return None
-        return self.kind.is_right(answer, gold, self.rows.get(text_hash(problem)) or self.kind.row(problem, {}))
+        gold = self.of(prompt)
+        return None if gold is None else self.kind.is_right(answer, gold, self.row(prompt))
+
+    def row(self, prompt: str) -> Row:
+        """What the kind of answer reads of a prompt, as far as it is known."""
+        problem = self._problem(prompt)
+        return self.rows.get(text_hash(problem)) or self.kind.row(problem, {})
 
     def _problem(self, prompt: str) -> str:
         return prompt[self.before : len(prompt) - self.after]

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.kind import differing
-from restrain_openrlhf.answers.votes import EXAMPLES, MANY_MISSING, end_of, missing_warning
+from restrain_openrlhf.answers.shown import Responses
+from restrain_openrlhf.answers.votes import MANY_MISSING, MissingSoFar, end_of
 from restrain_openrlhf.config.checks.model_files import template_of
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.data.identity import Provenance, text_hash
@@ -33,7 +34,8 @@ class ReferenceRow(SampledRow):
     `classes` has the label of each answer, `counts` the votes of each label, and `keys` the key of each label's
     representative (`AnswerKind.key`), of which `AnswerKind.alike` says whether they are equal. `unread` has the end of
     one response that is not truncated and yet has no answer, if there is one. `truncated` counts the rollouts that were
-    cut off at the limit of tokens; None in rows of earlier versions, and after rollouts were left out. `row` is the
+    cut off at the limit of tokens; None in rows of earlier versions, and after rollouts were left out. `responses` are
+    there where a group is read together and for some prompts to show, None for each that was cut off. `row` is the
     prompt's own data; mathematics needs none.
     """
 
@@ -53,17 +55,20 @@ class ReferenceRow(SampledRow):
     missing_share: float
     unread: tuple[str, ...] = ()
     truncated: int | None = None
+    responses: tuple[str | None, ...] = ()
     row: dict[str, Any] = Field(default_factory=dict)
 
     @classmethod
-    def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
-        """The vote of a prompt's rollouts. A truncated rollout has no answer."""
+    def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout], is_shown: bool = False) -> Self:
+        """The vote of a prompt's rollouts, with their texts if it `is_shown`. A truncated rollout has no answer."""
         texts, truncated = [each.text for each in rollouts], [each.truncated for each in rollouts]
-        answers = kind.voted_answers(texts, truncated, prompt.row)
-        pairs = zip(rollouts, answers, strict=True)
-        unread = (each.text for each, answer in pairs if answer is None and not each.truncated)
-        found = cls.of_answers(prompt, answers, unread, kind)
-        return found.model_copy(update={"truncated": sum(truncated)})
+        group = Responses.of(texts, truncated, dict(prompt.row))
+        answers = group.answers(kind)
+        pairs = zip(group.texts, answers, strict=True)
+        unread = (text for text, answer in pairs if answer is None and text is not None)
+        found, kept = cls.of_answers(prompt, answers, unread, kind), {"responses": group.texts, "row": group.row}
+        keeps = is_shown or kind.reads_together(prompt.row)
+        return found.model_copy(update={"truncated": group.texts.count(None), **(kept if keeps else {})})
 
     @classmethod
     def of_answers(
@@ -94,10 +99,27 @@ class ReferenceRow(SampledRow):
         """The key of the majority's answer; None if no rollout has an answer."""
         return self.keys[self.group.votes.majority] if self.keys else None
 
+    @property
+    def shown(self) -> Responses:
+        """The responses, as far as they are kept."""
+        return Responses(self.responses, self.row)
+
     def first(self, n: int, kind: AnswerKind) -> Self:
-        """The vote of the first n answers, classified anew, because what made two of them equal may be gone."""
-        group = GroupAnswers.of(kind, self.answers[:n], self.row)
-        return self.model_copy(update={"truncated": None, **_labels(kind, group, self.row), **_vote(group)})
+        """The vote of the first n rollouts, classified anew, because what made two answers equal may be gone.
+
+        Where a group is read together, they are also read anew. Raises ReferencePassError if that needs responses of a
+        row of an earlier version.
+        """
+        answers, responses = self.answers[:n], self.responses[:n]
+        if kind.reads_together(self.row) and n < self.n:
+            if not responses:
+                raise ReferencePassError(
+                    f"The rollouts of a prompt were read together, and the pass does not have their texts, so {n} of "
+                    f"the {self.n} cannot be read anew. {_REMEDY}, or sample a pass with --n {n}."
+                )
+            answers = tuple(Responses(responses, self.row).answers(kind))
+        group, changed = GroupAnswers.of(kind, answers, self.row), {"truncated": None, "responses": responses}
+        return self.model_copy(update={**changed, **_labels(kind, group, self.row), **_vote(group)})
 
     def difference(self, prompt: Prompt) -> str | None:
         return differing(self.row, prompt.row) if self.row else None
@@ -163,13 +185,12 @@ class ReferenceProvenance(Provenance):
 
 def missing_in(path: Path, made: ReferenceProvenance, many: float = MANY_MISSING) -> str | None:
     """A warning, with examples and causes, if more than `many` of the file's rollouts have no answer; else None."""
-    rows, missing, cut, unread = 0, 0.0, 0, dict[str, None]()
+    found, cut = MissingSoFar(), 0
     for row in each_row(path, ReferenceRow):
-        rows, missing, cut = rows + 1, missing + row.missing_share, cut + (row.truncated or 0)
-        unread.update(dict.fromkeys(row.unread if len(unread) < EXAMPLES else ()))
-    rows = max(rows, 1)
-    warning = missing_warning(missing / rows, unread, "the pass's rollouts", made.kind, many)
-    return warning and " ".join([warning, *_causes(made, cut / (rows * made.n))])
+        found.add(row.shown, row.classes, row.unread)
+        cut += row.truncated or 0
+    warning = found.warning("the pass's rollouts", made.kind, many)
+    return warning and " ".join([warning, *_causes(made, cut / max(found.rollouts, 1))])
 
 
 def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:

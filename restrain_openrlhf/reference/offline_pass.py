@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +21,7 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import run_command
 from restrain_openrlhf.reference.artifact import Reference, ReferenceProvenance, ReferenceRow
-from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, refuse_long_prompts
+from restrain_openrlhf.reference.offline_engine import Rollout, RolloutEngine, Sampling, refuse_long_prompts
 from restrain_openrlhf.reference.prompts import (
     Prompt,
     PromptSource,
@@ -44,6 +43,8 @@ from restrain_openrlhf.reference.sampling_pass import (
     shared_provenance,
 )
 
+# So many prompts keep their responses, for `restrain premise` to show.
+SHOWN_PROMPTS = 8
 # Is called with a number of prompts, and that of all.
 OnProgress = Callable[[int, int], None]
 # OpenRLHF's flags always have a value for these options. A command only names it if it is not the default.
@@ -179,7 +180,11 @@ class OfflinePass:
     def sampling(self) -> SamplingPass:
         """The sampling pass that writes the file of this shard."""
         chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
-        make = partial(ReferenceRow.of, self.provenance.kind)
+        shown = {prompt.text for prompt in self.prompts[: -(-SHOWN_PROMPTS // self.shard.count)]}
+
+        def make(prompt: Prompt, rollouts: Sequence[Rollout]) -> ReferenceRow:
+            return ReferenceRow.of(self.provenance.kind, prompt, rollouts, prompt.text in shown)
+
         return SamplingPass(self.prompts, self.provenance, self.path, ReferenceRow, make, chunk)
 
 
@@ -254,19 +259,14 @@ def merge(shards: Sequence[Path], out: Path) -> int:
 def subset(reference: Reference, out: Path, n: int) -> int:
     """Write the votes of the first `n` rollouts of each prompt, and return the number of rows.
 
-    Raises ReferencePassError if `n` is more than were sampled, where the answers of fewer would be others, and where
-    `out` is the artifact itself.
+    Raises ReferencePassError if `n` is more than were sampled, what `ReferenceRow.first` raises, and where `out` is
+    the artifact itself.
     """
     made = reference.provenance
     if n > made.n:
         raise ReferencePassError(
             f"{reference.path} has {made.n} rollouts per prompt, but {n} are asked for. Sample more with `restrain "
             "reference --n`, into another file."
-        )
-    if n < made.n and reference.kind.reads_together:
-        raise ReferencePassError(
-            f"{reference.path}: its kind of answer has read the {made.n} rollouts of a prompt together, so {n} of them "
-            f"would have other answers. Sample a pass of its own with `restrain reference --n {n}`."
         )
     if out.resolve() == reference.path.resolve():
         raise ReferencePassError(f"--out {out}: is the file that is read. Name another file.")

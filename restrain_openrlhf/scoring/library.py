@@ -7,6 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
+from restrain_openrlhf.answers.kind import PROBLEM
+from restrain_openrlhf.answers.shown import Responses
 from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method import GroupScore, build, parse_settings
@@ -83,11 +85,13 @@ def score(
         raise DataError("truncated and responses have different shapes. Give true or false for each response.")
     scorer, count = scorer_of(method, answers, reference), len(texts)
     asked, golds = _each("prompts", prompts, str, count), _each("gold", gold, str, count)
-    each = zip(asked, texts, cut, golds, _each("columns", columns, Mapping, count), strict=True)
+    rows = _each("columns", columns, Mapping, count)
+    each = zip(asked, texts, cut, golds, rows, strict=True)
     scored = ScoredGroups(score_whole_group(scorer, group_of(scorer, *group)) for group in each)
     missing = MissingSoFar()
-    for group, result in zip(texts, scored, strict=True):
-        missing.add(group, result.votes.classes)
+    for group, is_cut, prompt, row, result in zip(texts, cut, asked, rows, scored, strict=True):
+        read = Responses.of(group, is_cut, {PROBLEM: prompt or "", **(row or {})})
+        missing.add(read, result.votes.classes)
     if many := missing.warning("the responses", scorer.kind):
         warnings.warn(many, stacklevel=2)
     return scored

@@ -181,6 +181,7 @@ def test_many_missing_answers_are_warned_of(write_jsonl, tmp_path):
     assert "warning: 25.0% of the file's rollouts have no answer" in done.stderr
     assert "'I give up'; 'see [bold]this[/]'" in done.stderr
     assert "The kind of answer is 'math'" in done.stderr
+    assert "Read, in « »: so \\boxed{«40»}. Of these rollouts 'text' reads 100% (94% agree" in done.stderr
 
 
 INTERRUPTED = (

@@ -10,6 +10,7 @@ from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.reference import ReferenceRow, load_reference
+from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.offline_pass import subset
 from tests.command_line import restrain
 from tests.reference.test_offline_pass import Engine, run_pass
@@ -34,16 +35,19 @@ def test_the_first_rollouts_vote_again(reference, tmp_path):
     assert made.provenance == reference.provenance.model_copy(update={"n": 3})
 
 
-def test_answers_that_were_read_together_are_not_cut(tmp_path):
-    """Of "Paris, a city", "Lyon" and "Paris", the first is Paris because of the last, which two would not have."""
-    kind = parse_kind({"name": "text", "read": "agreed"})
-    (prompt,) = everything = prompts(1)
-    row = ReferenceRow.of_answers(prompt, ["Paris", "Lyon", "Paris"], (), kind)
-    write_rows(tmp_path / "three.jsonl", [row])
-    made = {"answers": kind.model_dump(mode="json"), "extractor_version": kind.whole_version, "n": 3}
-    provenance(everything, **made).write(tmp_path / "three.jsonl")
-    with pytest.raises(ReferencePassError, match=r"has read the 3 rollouts of a prompt together.*reference --n 2"):
-        subset(load_reference(tmp_path / "three.jsonl"), tmp_path / "two.jsonl", n=2)
+def test_answers_that_were_read_together_are_read_anew(tmp_path):
+    """Of three, the first is Paris because of the last; of two, it is read alone. A cut off response has no answer."""
+    kind, (prompt,) = parse_kind({"name": "text", "read": "agreed"}), prompts(1)
+    said = ["Paris, a city", "Lyon", "Paris", "Lyon"]
+    row = ReferenceRow.of(kind, prompt, [Rollout(text, 3, len(text) == 4) for text in said])
+    assert (row.answers, row.responses) == (("Paris", None, "Paris", None), ("Paris, a city", None, "Paris", None))
+    alone = kind.extract(said[0], prompt.row)
+    assert (row.first(2, kind).answers, row.first(2, kind).responses) == ((alone, None), ("Paris, a city", None))
+    assert alone != "Paris"
+    assert row.first(4, kind).answers == row.answers
+    earlier = row.model_copy(update={"responses": ()})
+    with pytest.raises(ReferencePassError, match=r"does not have their texts, so 2 of the 4 cannot be read anew"):
+        earlier.first(2, kind)
 
 
 # 1.00015 and 1.0 differ by more than 1e-4, and 1.00005 is within it of both: beside 1.0, the first two are two answers.

@@ -69,6 +69,7 @@ class Choice(AnswerKind):
     """
 
     version: ClassVar[str] = "7"
+    is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
         "line, or its text, also in a sentence that repeats the question. A letter beyond the options is no answer."

@@ -28,6 +28,7 @@ class Mathematics(AnswerKind):
     """Mathematical answers, the default. docs/concepts/answers.md says which are equal."""
 
     version: ClassVar[str] = EXTRACTOR_VERSION
+    is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is a box, what follows "the answer is", a last formula, choice or number; code, JSON and SQL have '
         "none."

@@ -67,6 +67,9 @@ class Mixed(AnswerKind):
     def extract(self, response: str, row: Row) -> str | None:
         return self._of(row).extract(response, row)
 
+    def reads_together(self, row: Row) -> bool:
+        return self._of(row).reads_together(row)
+
     def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
         return self._of(row).read_together(responses, row)
 

@@ -81,6 +81,7 @@ class ShortTexts(AnswerKind):
         'is", or the last line; at most 2,000 characters.'
     )
     gold_columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
+    is_plain: ClassVar[bool] = True
 
     read: Literal["auto", "tag", "marker", "last_line", "agreed"] = "auto"
     """Where the answer is: in a `tag`, after a `marker`, or on the last line. `auto` takes the first of these that a
@@ -123,8 +124,7 @@ class ShortTexts(AnswerKind):
         ways["auto"] = ways["agreed"] = partial(self._anywhere, str(row.get(PROBLEM, "")))
         return _short(ways[self.read](text))
 
-    @property
-    def reads_together(self) -> bool:
+    def reads_together(self, row: Row) -> bool:
         return self.read == "agreed"
 
     def read_together(self, responses: Sequence[str], row: Row) -> list[str | None]:
@@ -196,6 +196,8 @@ class Text(ShortTexts):
 
 class ComparedTexts(ShortTexts):
     """Short texts that are equal in form are equal; `compared` decides on the other texts of a group."""
+
+    is_plain: ClassVar[bool] = False
 
     ignore_case: bool = False
     """Whether texts that differ in upper and lower case are equal without a comparison."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -108,7 +109,7 @@ def _group_size(run: RunConfig) -> int | None:
 
 def _print(found: Premise, listed: Sequence[PremiseFinding]) -> None:
     console = Console(highlight=False)
-    for table in (_sizes(found), _methods(found), _common(found)):
+    for table in (_sizes(found), _methods(found), _common(found), *([_read(found)] if found.read else [])):
         console.print(table)
     for finding in listed:
         console.print(f"[bold{' red' if finding.level == 'warning' else ''}]{finding.level}:[/] ", end="")
@@ -176,7 +177,7 @@ def _penalty(premise: Premise) -> Iterator[PremiseFinding]:
 def _table(columns: Sequence[str], title: str, caption: str | None = None) -> Table:
     table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in columns:
-        words = column in ("method", "answer")
+        words = column in ("method", "answer", "response")
         table.add_column(column, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     return table
 
@@ -225,4 +226,17 @@ def _common(premise: Premise) -> Table:
         shortcut = "yes" if one.is_shortcut else "no"
         text = escape(end_of(one.text))
         table.add_row(text, f"{one.share:.1%}", str(one.prompts), str(one.majorities), gold, shortcut)
+    return table
+
+
+def _read(premise: Premise) -> Table:
+    table = _table(
+        ("rollouts", "answer", "response"), "What is read, in some of the groups: « » marks the answer's words"
+    )
+    for problem, readings in groupby(premise.read, key=lambda each: each.problem):
+        table.add_row("", "", f"[bold]{escape(end_of(problem))}")
+        for each in readings:
+            answer = "none" if each.answer is None else escape(end_of(each.answer))
+            table.add_row(str(each.rollouts), answer, escape(each.response))
+    table.caption = "\n".join(map(escape, map(str, premise.kinds)))
     return table

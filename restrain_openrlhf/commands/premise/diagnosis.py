@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from restrain_openrlhf.answers import AnswerKind
-from restrain_openrlhf.answers.votes import EXAMPLES, representative
+from restrain_openrlhf.answers.shown import KindShare, Reading
+from restrain_openrlhf.answers.votes import MissingSoFar, representative
 from restrain_openrlhf.commands.premise.frozen import FrozenGroup, FrozenPass
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError
 from restrain_openrlhf.evaluation.grade import ReliabilitySoFar, SizeRow, Z
@@ -128,7 +129,8 @@ class Premise:
 
     The first of `methods` is the chosen one; `bins` are the majority sizes of `by_size`. `left_out` names the methods
     that cannot be judged from this pass, each with the reason. `unread` are the ends of some responses without an
-    answer, if the file has them.
+    answer, `read` shows what is read in some groups, and `kinds` says how much other kinds would read, if the file
+    has responses.
     """
 
     prompts: int
@@ -142,6 +144,8 @@ class Premise:
     common: tuple[CommonAnswer, ...]
     missing_share: float
     unread: tuple[str, ...]
+    read: tuple[Reading, ...]
+    kinds: tuple[KindShare, ...]
     gold: GoldAccuracy | None
     kind: AnswerKind
 
@@ -157,13 +161,12 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
     """
     common = [_Answer(key) for key, _ in frozen.totals.most_common(MOST_COMMON)]
     methods = Comparison(settings, frozen.shares, frozen.n, common[0].key if common else None)
-    sizes, prompts, missing, unread = Counter[int](), Counter[str](), 0.0, dict[str, None]()
+    sizes, prompts, missing = Counter[int](), Counter[str](), MissingSoFar()
     gold = ReliabilitySoFar(frozen.n)
     for place, group in enumerate(frozen.groups):
         sizes[group.row.majority_count] += 1
         prompts.update({key for key in group.keys if key is not None})
-        missing += group.row.missing_share
-        unread.update(dict.fromkeys(group.row.unread if len(unread) < EXAMPLES else ()))
+        missing.add(group.row.shown, group.row.classes, group.row.unread)
         methods.add(place, group)
         for answer in common:
             answer.add(group)
@@ -180,8 +183,10 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         methods=tuple(methods.learnings()),
         left_out=methods.left_out,
         common=tuple(answer.common(frozen.totals[answer.key] / (count * frozen.n), prompts) for answer in common),
-        missing_share=missing / count,
-        unread=tuple(unread)[:EXAMPLES],
+        missing_share=missing.share,
+        unread=tuple(missing.unread),
+        read=tuple(missing.sample.shown(frozen.kind)),
+        kinds=tuple(missing.sample.compared(frozen.kind)),
         kind=frozen.kind,
         gold=GoldAccuracy.of(gold.rows()),
     )
@@ -301,16 +306,17 @@ class _Sums:
         if (self.trained_on is not None and place not in self.trained_on) or (gold is None and self.method.needs_gold):
             return
         score = score_group(self.method, group.group, row, gold, str(row.id), None, group.kind, row.row)
+        step = group.step
         net = score.pair.net
         square, size = float(np.sum(net**2)), float(np.abs(net).sum())
         self.prompts += 1
         self.rollouts += net.size
         self.size += size
         self.squares[row.majority_count] += square
-        self.to_shared += _push(net, [key == self.shared for key in group.keys])
-        if group.grades is not None:
+        self.to_shared += _push(net, [key == self.shared for key in step.keys])
+        if step.grades is not None:
             self.size_with_gold += size
-            self.to_right += _push(net, group.grades.correct)
+            self.to_right += _push(net, step.grades.correct)
         if score.penalized == 1:
             self.prompts_penalized += 1
             self.penalized += square

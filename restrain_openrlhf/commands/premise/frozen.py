@@ -4,7 +4,7 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,11 +31,19 @@ class FrozenGroup:
     kind: AnswerKind
     same: Mapping[str, str]
 
-    @cached_property
+    @property
     def group(self) -> GroupAnswers:
         """The training group; a smaller one is classified anew, because what made two answers equal may be gone."""
-        row = self.row
-        return row.group if self.size == row.n else GroupAnswers.of(self.kind, row.answers[: self.size], row.row)
+        return self._first.group
+
+    @cached_property
+    def _first(self) -> ReferenceRow:
+        return self.row if self.size == self.row.n else self.row.first(self.size, self.kind)
+
+    @cached_property
+    def step(self) -> "FrozenGroup":
+        """The prompt with the training group's own answers where these are others, because a group is read together."""
+        return replace(self, row=self._first) if self.kind.reads_together(self.row.row) else self
 
     @cached_property
     def keys(self) -> tuple[str | None, ...]:
@@ -123,7 +131,8 @@ def from_rollouts(
     def votes() -> Iterator[ReferenceRow]:
         for _, each in placed_rollouts(path):
             columns = kind.own_columns(each.model_extra or {}, graded=True)
-            row = ReferenceRow.of(kind, Prompt(each.id, each.problem, each.problem, "", columns), each.rollouts())
+            prompt = Prompt(each.id, each.problem, each.problem, "", columns)
+            row = ReferenceRow.of(kind, prompt, each.rollouts(), is_shown=True)
             if each.answer not in (None, ""):
                 own[row.problem_hash] = sys.intern(str(each.answer))
             yield row

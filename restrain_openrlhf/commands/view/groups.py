@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from restrain_openrlhf.answers.shown import parts, place
 from restrain_openrlhf.answers.votes import representative
 from restrain_openrlhf.evaluation.labels import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
@@ -37,7 +38,7 @@ def viewed_run(folder: Path, gold: Path | None) -> ViewedRun:
     if not kept_files(folder):
         next(read_kept(folder))
     run, notes = RunFolder(folder), [FLIPPED]
-    answers = PromptGold()
+    answers = PromptGold(kind=run.kind)
     if gold:
         prompts = kept_prompts(folder, skip_damaged=True)
         answers = gold_for(prompts, gold, run.flags(), run.kind)
@@ -50,7 +51,8 @@ def viewed_run(folder: Path, gold: Path | None) -> ViewedRun:
 class ClassDetails:
     """One class of equal answers with its votes and label weight w_j, which are None for answers that are no label.
 
-    `answer` is None for missing answers, and `right` without gold.
+    `answer` is None for missing answers, and `right` without gold. `read` has the words of each rollout that were read
+    as its answer, between those before and behind them; only the response's end where they are not found.
     """
 
     answer: str | None
@@ -58,6 +60,7 @@ class ClassDetails:
     label_weight: float | None
     right: bool | None
     rollouts: tuple[KeptRollout, ...]
+    read: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,18 @@ def details(group: KeptGroup, gold: PromptGold) -> GroupDetails:
     for members in [*ranked_classes(group), *([classless] if classless else [])]:
         first = standing(members)
         right = gold.right(group.prompt, first.answer)
-        found.append(ClassDetails(first.answer, first.class_votes, first.label_weight, right, tuple(members)))
+        read = tuple(_read(each, gold, group.prompt) for each in members)
+        found.append(ClassDetails(first.answer, first.class_votes, first.label_weight, right, tuple(members), read))
     return GroupDetails(gold.of(group.prompt), tuple(found))
+
+
+def _read(rollout: KeptRollout, gold: PromptGold, prompt: str) -> tuple[str, str, str]:
+    """A run keeps no columns, so a letter is looked for where the option's text, which is the answer, is not there."""
+    kind, row, response = gold.kind, gold.row(prompt), rollout.response
+    at = place(kind, response, rollout.answer, row)
+    if at is None and rollout.answer is not None and kind.is_plain:
+        at = place(kind, response, kind.extract(response, row), row)
+    return parts(response, at)
 
 
 def standing(members: Sequence[KeptRollout]) -> KeptRollout:

@@ -114,6 +114,18 @@ def test_more_than_a_fifth_without_an_answer_is_a_warning_with_three_of_what_was
     assert ("'```python print(5) ```'; 'SELECT a FROM t WHERE x = 5'; '{\"total\": 5}'. An" in text) is is_many
 
 
+def test_what_is_read_is_shown_with_the_kind_whose_answers_agree_most(write_jsonl):
+    said = ["It is [b]Paris[/b].", "Paris!", "Paris, of course.", "I wonder."]
+    rows = write_jsonl("rollouts.jsonl", [{"id": 1, "problem": "Where is [it]?", "responses": said}])
+    done = restrain("premise", "--rollouts", rows, "--answers", "{name: text, read: agreed}")
+    text = " ".join(done.stdout.split())
+    assert "Where is [it]? 3 Paris It is [b]«Paris»[/b]. 1 I wonder. «I wonder.» " in text
+    assert "'text, read: agreed' reads 100% (75% agree with another one of their group)" in text
+    found = document("--rollouts", rows, "--answers", "number")
+    assert [(each["rollouts"], each["answer"], each["response"]) for each in found["read"]] == [(4, None, said[0])]
+    assert (found["kinds"][0]["kind"], found["kinds"][0]["agreeing"]) == ("text, read: agreed", 0.75)
+
+
 def test_a_problem_that_comes_twice_has_each_groups_own_verdicts(write_jsonl):
     """Of twelve rollouts 3 + 0 + 4 are right, and two of three majorities."""
     answers = [("1+1?", "2", "2223"), ("1+1?", "2", "3333"), ("2+2?", "4", "4444")]

@@ -124,6 +124,16 @@ def test_a_training_group_is_classified_anew(tmp_path):
     assert (group.row.classes, group.group.classes) == ((0, 1, 1, 1), (0, 0))
 
 
+def test_a_training_group_is_read_anew_where_a_group_is_read_together(write_jsonl):
+    """Of four, Nice has three votes; of the first two, Bonn has both. Before, the two had the answers of the four."""
+    rows = [{"id": 1, "problem": "Where?", "answer": "Nice", "responses": ["Nice, Bonn", "Bonn, Rome", "Nice", "Nice"]}]
+    kind = parse_kind({"name": "text", "read": "agreed"})
+    for size, counts, right in ((4, (3, 1), 3), (2, (2,), 0)):
+        (group,) = from_rollouts(write_jsonl("r.jsonl", rows), group_size=size, kind=kind).groups
+        assert (group.row.counts, group.group.votes.counts) == ((3, 1), counts)
+        assert sum(group.step.grades.correct) == right
+
+
 @settings(max_examples=15)
 @given(st.lists(st.permutations(["100", "100.001", "100.002", "100.002", "7", None]), min_size=2, max_size=5))
 def test_the_order_of_rollouts_changes_no_common_answer(tmp_path_factory, groups):

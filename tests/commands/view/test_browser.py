@@ -121,6 +121,7 @@ def test_an_open_group_has_its_classes_side_by_side(opened):
     assert "3 votes" in opened.texts(".class .marks")[0]
     facts = opened.texts(".class .facts")
     assert all(name in facts[0] for name in ("A⁺", "A⁻", "log-prob gap", "0.0020"))
+    assert opened.texts(".class summary mark") == ["4", "5"]
     # At one moment: what is above may still move when fonts come.
     places = opened.page.locator(".class").evaluate_all(
         "all => all.map(each => [each.getBoundingClientRect().x, each.getBoundingClientRect().y])"

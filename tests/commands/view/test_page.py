@@ -5,9 +5,11 @@ import hashlib
 import json
 import re
 import zlib
+from dataclasses import replace
 
 import pytest
 
+from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.commands.view.groups import Summaries, details, viewed_run
 from restrain_openrlhf.commands.view.page import export
 from restrain_openrlhf.data.identity import text_hash
@@ -67,7 +69,20 @@ def test_an_open_group_has_its_classes_side_by_side_and_rollouts_without_an_answ
     ]
     assert [[rollout.rollout for rollout in each.rollouts] for each in opened.classes] == [[2, 3], [0], [1]]
     assert opened.gold == "3"
+    words = ("so \\(x = \\boxed{", "2", "}\\)")
+    assert [each.read for each in opened.classes] == [
+        (words,) * 2,
+        ((words[0], "3", words[2]),),
+        (("I do not know.", "", ""),),
+    ]
     assert opened.classes[0].label_weight > opened.classes[1].label_weight
+
+
+def test_the_letter_of_an_option_is_found_although_a_run_keeps_no_options():
+    group = scored_group(1, 0, "Where? (A) Bonn (B) Rome", ["The answer is (B)."])
+    chosen = replace(group, rollouts=(replace(group.rollouts[0], answer="Rome"),))
+    opened = details(chosen, PromptGold(kind=parse_kind({"name": "choice"})))
+    assert opened.classes[0].read == (("The answer is (", "B", ")."),)
 
 
 PROBLEMS = ["How many? Say it.", "How much? Say it.", "Where? Say it."]

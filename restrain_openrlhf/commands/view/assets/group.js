@@ -75,7 +75,9 @@ function classCard(each, place, asWritten) {
       fact("A⁻", spread(each.rollouts, "advantage_neg")),
       fact("log-prob gap", spread(each.rollouts, "log_prob_gap")),
     ),
-    [...Map.groupBy(each.rollouts, (rollout) => rollout.response).values()].map((equal, place) => response(equal, place === 0, asWritten)),
+    [...Map.groupBy(each.rollouts, (rollout) => rollout.response).values()].map((equal, place) =>
+      response(equal, each.read[each.rollouts.indexOf(equal[0])], place === 0, asWritten),
+    ),
   );
 }
 
@@ -88,8 +90,9 @@ function spread(rollouts, name) {
   return shown[0] === shown[1] ? shown[0] : `${shown[0]} … ${shown[1]}`;
 }
 
-// One response, of one rollout or of several that wrote the same. It is drawn once it is open and in sight.
-function response(equal, isOpen, asWritten) {
+// One response, of one rollout or of several that wrote the same, with the words that were read as its answer. It is drawn
+// once it is open and in sight.
+function response(equal, [before, words, behind], isOpen, asWritten) {
   const [first] = equal;
   const box = element("div", { class: "panel" });
   const fill = () => box.childElementCount || box.append(shownText(first.response, asWritten));
@@ -98,7 +101,7 @@ function response(equal, isOpen, asWritten) {
   return element(
     "details",
     { open: isOpen, toggle: () => whenSeen(box, fill) },
-    element("summary", {}, name, element("span", { class: "numbers" }, numbers(first))),
+    element("summary", {}, name, element("span", { class: "numbers" }, numbers(first)), words && element("p", { dir: "auto" }, before, element("mark", {}, words), behind)),
     box,
     element("button", { type: "button", class: "copy", click: copy }, "Copy as it was written"),
   );
