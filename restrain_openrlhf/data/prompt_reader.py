@@ -66,7 +66,7 @@ class PromptReader:
 
     `column` is what the user named with `flag`: a column, or several that are joined by commas and whose texts are put
     one below the other. If it is None, or only the default of the flag and not there, it is the only column of a known
-    name that is not empty.
+    name that is not empty. A `note` is said below the summary.
     """
 
     flag: str
@@ -76,6 +76,7 @@ class PromptReader:
     chats: int = 0
     found: Sequence[str] = ()
     leaves_answers: bool = False
+    note: str = ""
 
     def read(self, where: str, row: Cells) -> TextOrChat:
         """The prompt of a row, without the assistant's messages at its end, which are its answer.
@@ -95,10 +96,11 @@ class PromptReader:
         return prompt
 
     def summary(self) -> str:
-        """What was read as what, in a line."""
+        """What was read as what, in a line, and the note in another."""
         chats = {0: "", self.rows: " (a chat)"}.get(self.chats, f" ({self.chats} of them a chat)")
         source = LINE if LINE in self.found else f"column{'s' * (len(self.found) > 1)} {_and(self.found)}{chats}"
-        return f"prompts: {self.rows:,} from {source}{', answers left out' * self.leaves_answers}"
+        read = f"prompts: {self.rows:,} from {source}{', answers left out' * self.leaves_answers}"
+        return f"{read}\n{self.note}" if self.note else read
 
     def _columns(self, row: Cells) -> list[str]:
         """The columns of a row's prompt, which are the same in every row."""

@@ -3,14 +3,18 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.answers.asked import COMPARED, compare_forms
 from restrain_openrlhf.answers.kind import PROBLEM
-from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template
-from restrain_openrlhf.config.checks.model_files import why_unfit
+from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template, why_dropped
+from restrain_openrlhf.config.checks.model_files import template_of, why_unfit
 from restrain_openrlhf.config.host_flags import Flags
+from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, text_of
 from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of
 from restrain_openrlhf.data.tables import is_table
@@ -95,8 +99,11 @@ def load_prompts(
     """All prompts in the file's order. A `tokenizer` is only needed with a chat template, and a `reader` for what was
     read as what. Rows beyond the source's `max_samples` are checked but not returned.
 
-    Raises DataError naming file and line for a damaged row, a missing, empty or repeated prompt, and an empty set.
+    Raises DataError naming file and line for a damaged row, a missing, empty or repeated prompt, and an empty set, and
+    ConfigError for an input template that a chat template would replace.
     """
+    if reason := why_dropped(source.input_template, source.apply_chat_template, kind):
+        raise ConfigError(reason)
     render, reader = renderer(source, tokenizer), reader or source.reader()
     prompts, seen = list[Prompt](), dict[str, str]()
     for where, row in all_rows(source):
@@ -107,6 +114,23 @@ def load_prompts(
     if not prompts:
         raise DataError(f"{source.dataset}: has no prompts. Give a file with at least one row.")
     return prompts
+
+
+def note_on_forms(prompts: Iterable[Prompt], kind: AnswerKind) -> str:
+    """What is to be said of the form in which the first prompts ask for their answers. Raises as `compare_forms`."""
+    return compare_forms(kind, [(prompt.text, prompt.row) for prompt in islice(prompts, COMPARED)])
+
+
+def note_on_run(config: HookConfig, flags: Flags) -> str:
+    """`note_on_forms` for a run that is only shown; empty if its prompts, or the tokenizer for them, are not here."""
+    model, in_chat_template = str(flags["actor.model_name_or_path"]), flags["data.apply_chat_template"]
+    can_render = not in_chat_template or (template_of(model) and find_spec("transformers"))
+    if config.agent or not can_render or not Path(flags["data.prompt_dataset"] or "no prompts").exists():
+        return ""
+    source = prompt_source(flags)
+    render, reader = renderer(source, load_tokenizer(model, source) if in_chat_template else None), source.reader()
+    rows = (_prompt(source, where, row, reader, render, config.answers) for where, row in all_rows(source))
+    return note_on_forms(rows, config.answers)
 
 
 def renderer(source: PromptSource, tokenizer: Any) -> Callable[[TextOrChat], str]:
