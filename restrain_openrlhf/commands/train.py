@@ -25,7 +25,7 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of, is_installed
 from restrain_openrlhf.config.memory import GIB, as_markdown, estimate, shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory, why_unsupported
-from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch import train as launch
 from restrain_openrlhf.hook.launch.progress import step_progress

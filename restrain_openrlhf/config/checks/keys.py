@@ -163,7 +163,7 @@ def template_without_effect(flags: Flags, config: HookConfig, _method: Method) -
 
 
 def why_dropped(template: str | None, in_chat_template: bool | None, kind: AnswerKind) -> str | None:
-    """Why OpenRLHF would drop the input template (datasets/prompts_dataset.py, preprocess_data); None if it does not."""
+    """Why OpenRLHF drops the input template (datasets/prompts_dataset.py, preprocess_data); None if it does not."""
     if not (template and in_chat_template):
         return None
     own = kind.instruction_for({})
