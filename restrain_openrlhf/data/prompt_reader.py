@@ -42,6 +42,11 @@ def reworded(prompt: TextOrChat, change: Callable[[str], str]) -> TextOrChat:
     return [*prompt[:-1], {**prompt[-1], "content": change(prompt[-1]["content"])}]
 
 
+def is_chat(value: object) -> bool:
+    """Whether a cell holds a chat: a list, or the text of one, as in a CSV file."""
+    return isinstance(value, list) or (isinstance(value, str) and CHAT_AS_TEXT.match(value) is not None)
+
+
 def has_column(row: Cells, name: str) -> bool:
     """Whether a row has a column. `reward_model.ground_truth` is the key `ground_truth` of the object in a column."""
     outer, _, key = name.partition(".")
@@ -159,7 +164,7 @@ def _joined(values: Sequence[object]) -> object:
 
 def _chat(value: object) -> Chat | None:
     """The messages of a chat, also of one in a cell of a CSV file; None for what is no list."""
-    if isinstance(value, str) and CHAT_AS_TEXT.match(value) and isinstance(value := parse_cell(value), str):
+    if isinstance(value, str) and is_chat(value) and isinstance(value := parse_cell(value), str):
         raise DataError(f"its prompt looks like a chat, but is not JSON: {value[:60]}. Write the file as JSON Lines.")
     if not isinstance(value, list):
         return None

@@ -265,42 +265,45 @@ def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[str, str]
 
 @dataclass(frozen=True)
 class PromptRows:
-    """Rows by the text of their problem, for processes that only see a prompt's text.
+    """Rows by the texts of their problem, one for each message, for processes that only see a prompt's text.
 
     `file` is the file that they come from, None if there are no rows.
     """
 
     file: Path | None = None
-    rows: Mapping[str, Row] = field(default_factory=dict)
+    rows: Mapping[tuple[str, ...], Row] = field(default_factory=dict)
 
     @classmethod
     def of(cls, file: Path | None, kind: AnswerKind, graded: bool = False) -> Self:
         """The rows of a file, with the columns that the kind of answer reads, and those of gold if `graded`.
 
-        Without a file there are no rows. A chat is found by its last message. Raises DataError for a file that cannot
-        be read, a row without a problem, and two different rows of one problem.
+        Without a file there are no rows. Raises DataError for a file that cannot be read, a row without a problem, and
+        two different rows of one problem.
         """
-        rows: dict[str, Row] = {}
+        rows: dict[tuple[str, ...], Row] = {}
         own = kind.graded_row if graded else kind.row
         reader = PromptReader("`restrain data prepare own --prompt-column`")
         for where, columns in all_rows(PromptSource(str(file))) if file is not None else ():
             asked = reader.read(f"{file}, {where}", columns)
-            problem = asked if isinstance(asked, str) else str(asked[-1]["content"])
-            if rows.setdefault(problem.strip(), row := own(problem, columns)) != row:
+            texts = [asked] if isinstance(asked, str) else [str(message["content"]) for message in asked]
+            row = own(text_of(asked), columns)
+            if rows.setdefault(tuple(text.strip() for text in texts), row) != row:
                 raise DataError(
-                    f"{file}, {where}: the problem {problem[:60]!r} appears twice. Remove one of the two rows."
+                    f"{file}, {where}: the problem {texts[-1][:60]!r} appears twice. Remove one of the two rows."
                 )
         return cls(file, rows)
 
     def find(self, prompt: str) -> Row | None:
         """The row of the longest problem that the prompt contains; None if there are no rows at all.
 
-        This works for every template, because the prompt contains the problem's text. Raises DataError if the prompt
-        contains no problem of the file.
+        This works for every template, because the prompt contains the problem's text. A chat must be there with its
+        last message, and of several chats it is the one of which most is there. Raises DataError if the prompt contains
+        no problem of the file.
         """
         if not self.rows:
             return None
-        found = max((problem for problem in self.rows if problem in prompt), key=len, default=None)
+        candidates = (texts for texts in self.rows if texts[-1] in prompt)
+        found = max(candidates, key=lambda texts: sum(len(text) for text in texts if text in prompt), default=None)
         if found is None:
             raise DataError(
                 f"{self.file}: the prompt {prompt[:80]!r} contains none of its {len(self.rows)} problems. Name the "
