@@ -19,8 +19,8 @@ from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import HostError, RestrainError
 from restrain_openrlhf.machine.cuda import cuda_of_torch, why_not_compiled
 from restrain_openrlhf.machine.devices import detect, gpus
-from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension, why_not_by_torch
-from restrain_openrlhf.machine.host_releases import Way, check_version, installed, version_of
+from restrain_openrlhf.machine.flash_attention import BY_TORCH, EXTENSION, has_extension, why_not_by_torch
+from restrain_openrlhf.machine.host_releases import Way, check_version, installed, version_of, why_another_torch
 
 # Our own requirement. Those of OpenRLHF are in the table of its releases.
 OWN_PINS = {"latex2sympy2": "1.9.1"}
@@ -73,12 +73,15 @@ def _findings() -> Iterator[Finding]:
     yield _python()
     yield _openrlhf()
     yield from (_package(*pinned) for pinned in {**installed().pins, **OWN_PINS}.items())
+    torch, reason = version_of("torch"), why_another_torch()
+    yield _judged("torch", torch or "not installed", bool(torch and not reason), reason or "Run `make install`.")
     yield _compiler()
     yield _tried("accelerator", _accelerator)
     if detect().has_gpus:
         yield from gpu_findings()
     else:
-        yield Finding("attention", f"{detect().host_flags['ds.attn_implementation']}: no CUDA", True)
+        found = f"{detect().host_flags['ds.attn_implementation']}: no CUDA"
+        yield Finding("attention", found, True, _torchs_kernel())
         yield Finding("optimizer", "DeepSpeed's Adam, compiled by the C++ compiler at the first start", True)
     yield _tried("OpenRLHF contract", _contract)
 
@@ -183,8 +186,7 @@ def _shared_memory() -> Finding:
 
 def _attention() -> Finding:
     if not has_extension():
-        advice = why_not_by_torch() or "ds.attn_implementation torch_flash_attention packs by torch's own kernel"
-        advice += ". `make install-flash` adds flash_attention_2 and packing."
+        advice = f"{_torchs_kernel()} `make install-flash` adds flash_attention_2 and packing."
         return Finding("attention", "sdpa: flash-attn is not installed", True, advice)
     try:
         # torch loads the libraries to which the extension is linked.
@@ -195,7 +197,14 @@ def _attention() -> Finding:
             f"flash-attn was built for another torch ({error}). `pip uninstall flash-attn`, or `make install-flash`."
         )
         return Finding("attention", "flash_attention_2 cannot be loaded", False, advice)
-    return Finding("attention", "flash_attention_2, and packing where it is asked for", True)
+    return Finding("attention", "flash_attention_2, and packing where it is asked for", True, _torchs_kernel())
+
+
+def _torchs_kernel() -> str:
+    """Whether a configuration can ask for torch's own kernel."""
+    reason = why_not_by_torch()
+    named = f"ds.attn_implementation {BY_TORCH}"
+    return f"{named} cannot be used: {reason}." if reason else f"{named} packs by torch's own kernel."
 
 
 def _contract() -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from restrain_openrlhf.commands.options import GOLD, sampling_progress, to_folder, wide_console, with_options
+from restrain_openrlhf.config.command_line import kind_word
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import Evaluation, Request
 from restrain_openrlhf.evaluation.labels import Measures, gold_for, label_quality
@@ -27,7 +28,8 @@ def evaluate(request: Request) -> None:
     """Evaluate a model on benchmarks and keep every response. To resume, run the same command."""
     console, evaluation = Console(stderr=True, soft_wrap=True, highlight=False), Evaluation(request)
     for each in evaluation.benchmarks:
-        for note in filter(None, (each.read and f"{each.name}, {each.read}", each.warning)):
+        read = each.read and f"{each.name}, {each.read}; answers: {kind_word(each.kind)}"
+        for note in filter(None, (read, each.warning)):
             console.print(f"note: {note}")
     count = sum(len(each.prompts) for each in evaluation.passes)
     with sampling_progress(console) as progress:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import (
@@ -21,12 +20,12 @@ from restrain_openrlhf.commands.options import (
 )
 from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
-from restrain_openrlhf.config.documents import HOURS_FILE, typed
+from restrain_openrlhf.config.documents import FLAGS, HOURS_FILE, dump_yaml, typed
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of, is_installed
 from restrain_openrlhf.config.memory import GIB, as_markdown, estimate, shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory, why_unsupported
-from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch import train as launch
 from restrain_openrlhf.hook.launch.progress import step_progress
@@ -35,6 +34,7 @@ from restrain_openrlhf.machine.host_releases import NEWEST, check_version
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.reference.artifact import load_reference, missing_in
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, merge, offline_pass
+from restrain_openrlhf.reference.prompts import note_on_run
 from restrain_openrlhf.reference.sampling_pass import WHOLE, Engine, Shard, ShardedPass
 
 # Options that `restrain reference` requires without CONFIG.
@@ -96,15 +96,17 @@ def show(
     if memory:
         typer.echo(_memory(run.flags, gpu_memory, model_config))
     else:
-        _print_command(resolved, run.words())
+        _print_command(run)
+    if note := note_on_run(run.config, run.flags):
+        typer.echo(note, err=True)
     if reason := why_unsupported(detect(), run.flags):
         typer.echo(f"This machine cannot run it: {reason}", err=True)
 
 
-def _print_command(config: RunConfig, words: list[str]) -> None:
-    block = {"method": config.method.model_dump(mode="json"), "reference": str(config.reference or "")}
-    typer.echo(yaml.safe_dump(block, sort_keys=False))
-    typer.echo(shlex.join(launch.command(RunFolder(config.run_dir), words)).replace(" --", " \\\n  --"))
+def _print_command(run: HostRun) -> None:
+    typer.echo(dump_yaml(run.config.model_dump(mode="json", exclude={FLAGS}), sort_keys=False))
+    words = launch.command(RunFolder(run.config.run_dir), run.words())
+    typer.echo(shlex.join(words).replace(" --", " \\\n  --"))
     if not is_installed():
         record = f"the flags were checked against the record of {NEWEST.version}"
         typer.echo(f"OpenRLHF is not installed: {record}.", err=True)

@@ -12,7 +12,7 @@ from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect, gpus, visible_gpus
 from restrain_openrlhf.machine.flash_attention import has_extension
-from restrain_openrlhf.machine.host_releases import why_gradients_are_lost
+from restrain_openrlhf.machine.host_releases import why_another_torch, why_gradients_are_lost
 from restrain_openrlhf.method import build
 
 # From this ZeRO stage on, DeepSpeed moves the optimizer's states off the GPU while vLLM draws.
@@ -67,14 +67,15 @@ def refuse_here(config: HookConfig, flags: Flags) -> None:
 
 
 def refuse_unsupported(device: Device, flags: Flags) -> None:
-    """Raises ConfigError for flags that this accelerator or the installed DeepSpeed do not support."""
+    """Raises ConfigError for flags, and a vLLM, that this accelerator or the installed packages do not support."""
     if reason := why_unsupported(device, flags):
         raise ConfigError(reason)
 
 
 def why_unsupported(device: Device, flags: Flags) -> str | None:
     """Why a run with these flags cannot be started on this machine, with the remedy; None if it can."""
-    if reason := why_gradients_are_lost(flags["train.dynamic_batch_enable"], flags["ds.zero_stage"]):
+    lost = why_gradients_are_lost(flags["train.dynamic_batch_enable"], flags["ds.zero_stage"])
+    if reason := why_another_torch() or lost:
         return reason
     for each in (each for each in device.unsupported if each.asked(flags)):
         what = "set" if flags[each.flag] is True else repr(flags[each.flag])

@@ -131,8 +131,8 @@ def load_benchmark(
 ) -> LoadedBenchmark:
     """Load a benchmark by its name (from a copy in `folder`, else from the hub), by `NAME=PATH`, or by `PATH`.
 
-    Answers are of the kind `asked`, or else mathematics. A file's problems are those of Qwen2.5-Math's evaluation, or
-    with `asked` as they are written. `column` has the prompts of a file of the user's (data/prompt_reader.py).
+    Answers are of the kind `asked`, or else mathematics. The problems of a file of the user's are as they are written;
+    `column` has its prompts (data/prompt_reader.py).
 
     Raises DataError for an unknown name, a set that cannot be loaded, a wrong row, a repeated id, and an empty set.
     """
@@ -144,8 +144,8 @@ def load_benchmark(
         )
     known = BENCHMARKS.get(name)
     kind = asked or MATHEMATICS
-    as_written = (row_schemas.PLAIN,) if asked else ()
-    schemas = known.schemas if known else (*as_written, *((row_schemas.WORDED,) if kind == MATHEMATICS else ()))
+    own = (row_schemas.PLAIN, row_schemas.WORDED)[: 1 + (kind == MATHEMATICS)]
+    schemas = known.schemas if known else own
     place = _file_of(path) if path else _in_folder(name, folder)
     source = str(known.hub) if known and place == HUB else str(place)
     reader = None if known else PromptReader("--column", column)
@@ -158,6 +158,12 @@ def load_benchmark(
     _check(f"{name} ({source})", problems, len(rows))
     title, warning = known.title if known else name, _size_warning(known, len(problems))
     return LoadedBenchmark(name, title, source, problems, warning, kind, reader.summary() if reader else None)
+
+
+def is_own_file(word: str) -> bool:
+    """Whether a word of the list of benchmarks names a file of the user's, and not a known benchmark, or its copy."""
+    name, path = _named(word)
+    return path is not None and name not in BENCHMARKS
 
 
 def _with_row(problem: Problem, row: Row, kind: AnswerKind) -> Problem:

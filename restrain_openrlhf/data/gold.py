@@ -15,7 +15,7 @@ from restrain_openrlhf.answers.kind import PROBLEM, differing
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import validated
 from restrain_openrlhf.data.problems import AskedProblem
-from restrain_openrlhf.data.prompt_reader import PROMPTS, PromptReader, text_of, with_answer
+from restrain_openrlhf.data.prompt_reader import PROMPTS, PromptReader, is_chat, text_of, with_answer
 from restrain_openrlhf.data.tables import placed_rows
 from restrain_openrlhf.errors import DataError
 
@@ -178,7 +178,7 @@ def _rows(path: Path, skip_empty: bool) -> Iterator[tuple[str, _Row]]:
     reader = PromptReader("a column `problem`", "problem", is_default=True)
     for place, row in placed_rows(path):
         known = {name: row[name] for name in ("problem", "prompt_hash", "id") if row.get(name) not in (None, "")}
-        if isinstance(known.get("problem"), list) or (not known and any(name.lower() in PROMPTS for name in row)):
+        if is_chat(known.get("problem")) or (not known and any(name.lower() in PROMPTS for name in row)):
             known["problem"] = text_of(reader.read(f"{path}, {place}", row))
         found = validated(path, place, {**with_answer(row), **known}, _Row)
         if not found.answer.strip():

@@ -42,6 +42,11 @@ def reworded(prompt: TextOrChat, change: Callable[[str], str]) -> TextOrChat:
     return [*prompt[:-1], {**prompt[-1], "content": change(prompt[-1]["content"])}]
 
 
+def is_chat(value: object) -> bool:
+    """Whether a cell holds a chat: a list, or the text of one, as in a CSV file."""
+    return isinstance(value, list) or (isinstance(value, str) and CHAT_AS_TEXT.match(value) is not None)
+
+
 def has_column(row: Cells, name: str) -> bool:
     """Whether a row has a column. `reward_model.ground_truth` is the key `ground_truth` of the object in a column."""
     outer, _, key = name.partition(".")
@@ -66,7 +71,7 @@ class PromptReader:
 
     `column` is what the user named with `flag`: a column, or several that are joined by commas and whose texts are put
     one below the other. If it is None, or only the default of the flag and not there, it is the only column of a known
-    name that is not empty.
+    name that is not empty. A `note` is said below the summary.
     """
 
     flag: str
@@ -76,6 +81,7 @@ class PromptReader:
     chats: int = 0
     found: Sequence[str] = ()
     leaves_answers: bool = False
+    note: str = ""
 
     def read(self, where: str, row: Cells) -> TextOrChat:
         """The prompt of a row, without the assistant's messages at its end, which are its answer.
@@ -95,10 +101,11 @@ class PromptReader:
         return prompt
 
     def summary(self) -> str:
-        """What was read as what, in a line."""
+        """What was read as what, in a line, and the note in another."""
         chats = {0: "", self.rows: " (a chat)"}.get(self.chats, f" ({self.chats} of them a chat)")
         source = LINE if LINE in self.found else f"column{'s' * (len(self.found) > 1)} {_and(self.found)}{chats}"
-        return f"prompts: {self.rows:,} from {source}{', answers left out' * self.leaves_answers}"
+        read = f"prompts: {self.rows:,} from {source}{', answers left out' * self.leaves_answers}"
+        return f"{read}\n{self.note}" if self.note else read
 
     def _columns(self, row: Cells) -> list[str]:
         """The columns of a row's prompt, which are the same in every row."""
@@ -157,7 +164,7 @@ def _joined(values: Sequence[object]) -> object:
 
 def _chat(value: object) -> Chat | None:
     """The messages of a chat, also of one in a cell of a CSV file; None for what is no list."""
-    if isinstance(value, str) and CHAT_AS_TEXT.match(value) and isinstance(value := parse_cell(value), str):
+    if isinstance(value, str) and is_chat(value) and isinstance(value := parse_cell(value), str):
         raise DataError(f"its prompt looks like a chat, but is not JSON: {value[:60]}. Write the file as JSON Lines.")
     if not isinstance(value, list):
         return None

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
+from restrain_openrlhf.answers import AnswerKind
+from restrain_openrlhf.answers.asked import COMPARED, compare_forms
 from restrain_openrlhf.config.command_line import ANSWERS, KindOption
-from restrain_openrlhf.data.benchmarks import LoadedBenchmark, benchmark_words, load_benchmark
+from restrain_openrlhf.data.benchmarks import LoadedBenchmark, benchmark_words, is_own_file, load_benchmark
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
 from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.data.prompt_reader import TextOrChat, reworded
@@ -18,6 +20,7 @@ from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.grade import ResponseRow
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.reference.offline_engine import Marks, RolloutEngine, Sampling, prompt_tokens
 from restrain_openrlhf.reference.prompts import Prompt, in_chat_template
 from restrain_openrlhf.reference.sampling_pass import WHOLE, OnRows, SamplingPass, Shard, ShardedPass, prompts_per_chunk
@@ -90,7 +93,7 @@ class Request(BaseModel):
     tensor_parallel_size: int = Field(1, ge=1)
     """GPUs per vLLM engine."""
     answers: KindOption | None = Field(
-        None, description=f"{ANSWERS} Default: the benchmark's own; a file's are mathematical."
+        None, description=f"{ANSWERS} Default: the benchmark's own; for a file, that of the run that trained MODEL."
     )
     column: str | None = None
     """Column of the prompts in files of your own. Default: the only one with a known name."""
@@ -208,13 +211,23 @@ def end_tokens(tokenizer: Any) -> tuple[int, ...]:
 
 
 def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> list[Prompt]:
-    """The prompt of each problem, which asks for the answer in the form that its kind is read in."""
+    """The prompt of each problem, which asks for the answer in the form that its kind is read in.
+
+    Raises ConfigError if a template of the user's, or the problems, ask for a form that the kind does not read.
+    """
     kind = benchmark.kind
-    asked = (worded(template, kind.instruction_for(kind.row(each.text, each.row))) for each in benchmark.problems)
-    return [
-        Prompt(each.id, each.text, render(own, each.problem, tokenizer), f"problem {each.id}")
-        for each, own in zip(benchmark.problems, asked, strict=True)
+    rows = [kind.row(each.text, each.row) for each in benchmark.problems]
+    prompts = [
+        Prompt(
+            each.id,
+            each.text,
+            render(worded(template, kind.instruction_for(row)), each.problem, tokenizer),
+            f"problem {each.id}",
+        )
+        for each, row in zip(benchmark.problems, rows, strict=True)
     ]
+    compare_forms(kind, [(prompt.text, row) for prompt, row in zip(prompts[:COMPARED], rows, strict=False)])
+    return prompts
 
 
 @dataclass(frozen=True)
@@ -225,11 +238,28 @@ class Evaluation:
 
     @cached_property
     def benchmarks(self) -> tuple[LoadedBenchmark, ...]:
-        """The benchmarks with their problems. Raises DataError for one that cannot be loaded."""
+        """The benchmarks with their problems.
+
+        Raises DataError for one that cannot be loaded, ConfigError for a file whose kind of answer is not known.
+        """
         asked = self.request
         return tuple(
-            load_benchmark(word, asked.benchmark_dir, asked.answers, asked.column) for word in asked.benchmarks
+            load_benchmark(word, asked.benchmark_dir, self._kind(word), asked.column) for word in asked.benchmarks
         )
+
+    def _kind(self, word: str) -> AnswerKind | None:
+        """The kind that was asked for; else of a file that of the run that trained the model, of a benchmark None."""
+        model, asked = self.request.model, self.request.answers
+        if asked is not None or not is_own_file(word):
+            return asked
+        run = RunFolder.holding(model) if Path(model).exists() else None
+        if run is None:
+            raise ConfigError(
+                f"--benchmarks {word}: is a file of your own, and the model {model} is in the folder of no run that "
+                "would tell its kind of answer. Give the kind, such as --answers math, or --answers text "
+                "(docs/concepts/kinds.md)."
+            )
+        return run.kind
 
     @cached_property
     def tokenizer(self) -> Any:

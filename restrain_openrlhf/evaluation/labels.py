@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from itertools import product
 from os.path import commonprefix
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +21,7 @@ from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import wilson_interval
 from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.records.kept import KeptGroup
-from restrain_openrlhf.reference.prompts import PromptSource, all_rows
+from restrain_openrlhf.reference.prompts import PromptSource, all_rows, load_prompts, load_tokenizer
 
 # So many prompts are tried, because a gold file may only have some of them.
 MAX_PROMPTS_TRIED = 32
@@ -34,7 +36,7 @@ class PromptGold:
     """Gold answers by the hash of the problem; empty if no gold file was given.
 
     `before` and `after` are the numbers of characters that the template adds around a problem. `rows` has what the
-    grader of this `kind` of answer reads of the problems, by their hash.
+    grader of this `kind` of answer reads of the problems, by their hash. `problems` has those of chats.
     """
 
     answers: Mapping[str, str] = field(default_factory=dict)
@@ -42,6 +44,7 @@ class PromptGold:
     after: int = 0
     kind: AnswerKind = MATHEMATICS
     rows: Mapping[str, Row] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, prompt: str) -> str | None:
         """The gold answer to a prompt of the policy; None if there is none."""
@@ -58,7 +61,7 @@ class PromptGold:
         return self.rows.get(text_hash(problem)) or self.kind.row(problem, {})
 
     def _problem(self, prompt: str) -> str:
-        return prompt[self.before : len(prompt) - self.after]
+        return self.problems.get(prompt) or prompt[self.before : len(prompt) - self.after]
 
 
 def gold_for(
@@ -77,7 +80,7 @@ def gold_for(
         answers = gold.answers(str(flags.get("data.prompt_dataset")), asked)
     if kind.row_columns() | kind.graded_columns():
         rows = {text_hash(text): kind.graded_row(text, row) for text, row in _problems(flags, file)}
-    joined = join(prompts, answers)
+    joined = join(prompts, answers, _problems_of_chats(flags))
     if joined is None:
         raise DataError(
             f"{file}: answers none of the {len(prompts)} prompts that were kept (gold is matched by the hash of the "
@@ -89,23 +92,46 @@ def gold_for(
 
 def _problems(flags: Mapping[str, Any], gold: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each problem of the run's training set with its row. Raises DataError if the run does not record the set."""
-    if not (name := flags.get("data.prompt_dataset")):
+    if not flags.get("data.prompt_dataset"):
         raise DataError(
             f"{gold}: cannot be matched by id, nor graded by columns of the prompts' rows, because this run does not "
             "record its training set. Give rows {problem, answer}, for a kind of answer that reads no columns."
         )
-    key, split = str(flags.get("data.input_key") or "input"), str(flags.get("data.prompt_split") or "train")
-    source = PromptSource(str(name), key, split=split)
+    source = _source(flags)
     reader = source.reader()
     return ((text_of(reader.read(f"{source.dataset}, {where}", row)), row) for where, row in all_rows(source))
 
 
-def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | None:
+def _problems_of_chats(flags: Mapping[str, Any]) -> Mapping[str, str]:
+    """The problems of a training set that has chats, by the policy's prompt; empty if it has none, or is not here.
+
+    The text of a chat is not a part of its prompt, so the prompts are written anew, by the model's chat template.
+    """
+    name = str(flags.get("data.prompt_dataset"))
+    if not (flags.get("data.apply_chat_template") and Path(name).exists() and find_spec("transformers")):
+        return {}
+    source = replace(_source(flags), apply_chat_template=True)
+    reader = source.reader()
+    if not any(isinstance(reader.read(f"{name}, {where}", row), list) for where, row in all_rows(source)):
+        return {}
+    tokenizer = load_tokenizer(str(flags["actor.model_name_or_path"]), source)
+    return {prompt.text: prompt.problem for prompt in load_prompts(source, tokenizer)}
+
+
+def _source(flags: Mapping[str, Any]) -> PromptSource:
+    key, split = str(flags.get("data.input_key") or "input"), str(flags.get("data.prompt_split") or "train")
+    return PromptSource(str(flags["data.prompt_dataset"]), key, split=split)
+
+
+def join(
+    prompts: Collection[str], answers: Mapping[str, str], problems: Mapping[str, str] = MappingProxyType({})
+) -> PromptGold | None:
     """The answers, with the template of these prompts; None if no prompt has an answer.
 
     The template is found by cutting off parts with which all prompts begin and end. A hash that matches proves the cut.
+    `problems` has the problems of prompts in which they are in several parts.
     """
-    bare = PromptGold(answers)
+    bare = PromptGold(answers, problems=problems)
     if any(bare.of(prompt) is not None for prompt in prompts):
         return bare
     before, after = _shared(prompts), _shared([prompt[::-1] for prompt in prompts])

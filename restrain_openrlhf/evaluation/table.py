@@ -17,8 +17,6 @@ from restrain_openrlhf.records.folder import RunFolder
 
 FILE = Path(__file__).with_name("paper.csv")
 TEST_TIME = "test-time"
-# Levels from a trained model up to its run: <run>/model, <run>/checkpoints/<one>, or an adaptation's <out>/train/.
-LEVELS = 3
 
 
 class PaperCell(BaseModel, frozen=True):
@@ -111,8 +109,8 @@ def base_of(model: str) -> str:
 
     Raises DataError if the folder's run.json cannot be read.
     """
-    flags = (RunFolder(folder).flags() for folder in Path(model).absolute().parents[:LEVELS])
-    return next((str(found["actor.model_name_or_path"]) for found in flags if found), model)
+    run = RunFolder.holding(model)
+    return model if run is None else str(run.flags()["actor.model_name_or_path"])
 
 
 def what_differs(model: str, how: EvaluationProvenance) -> Iterator[str]:

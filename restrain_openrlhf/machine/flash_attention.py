@@ -6,10 +6,12 @@ and can then pack rollouts. OpenRLHF packs only if the attention's name contains
 another name. This can go when OpenRLHF or transformers supports torch's kernel.
 """
 
+import ast
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -22,8 +24,9 @@ from restrain_openrlhf.machine.patching import Wrapping, load
 EXTENSION = "flash_attn_2_cuda"
 BY_TORCH = "torch_flash_attention"
 BY_TORCH_IN_TRANSFORMERS = "torch_varlen"
-# The first torch whose varlen_attn has `enable_gqa`: query heads that share key heads, as in all models of the presets.
-FIRST_TORCH = (2, 13)
+# What varlen_attn is given by name. From torch 2.13 on it takes `enable_gqa`: query heads share key heads, as in all
+# models of the presets.
+TAKEN = ("scale", "window_size", "enable_gqa")
 # torch's window size for causal attention over the whole sequence.
 CAUSAL = (-1, 0)
 
@@ -59,7 +62,7 @@ def unsupported(reason: str) -> tuple[Unsupported, ...]:
 
 
 def by_torch() -> tuple[Unsupported, ...]:
-    """The flag that needs torch's own kernel, if the installed torch is older than the kernel's shared key heads."""
+    """The flag that needs torch's own kernel, if the installed torch has none that takes what it is given."""
     reason = why_not_by_torch()
     return () if reason is None else (Unsupported("ds.attn_implementation", reason, value=BY_TORCH),)
 
@@ -67,9 +70,18 @@ def by_torch() -> tuple[Unsupported, ...]:
 def why_not_by_torch() -> str | None:
     """Why torch's own kernel cannot be used with the installed torch; None if it can, or if there is no torch."""
     found = version_of("torch")
-    if found is None or tuple(map(int, found.split(".")[:2])) >= FIRST_TORCH:
-        return None
-    return f"torch's kernel lets query heads share key heads from torch 2.13 on, and torch {found} is installed"
+    missing = [name for name in TAKEN if found is not None and name not in _taken_by_kernel()]
+    needed = "it needs torch.nn.attention.varlen.varlen_attn of torch 2.13 or newer"
+    return f"{needed}; that of the installed torch {found} takes no {' and no '.join(missing)}" if missing else None
+
+
+def _taken_by_kernel() -> frozenset[str]:
+    """The parameters of varlen_attn, from its file, because importing torch costs seconds; none without the kernel."""
+    torch = importlib.util.find_spec("torch")
+    file = Path(torch.origin if torch and torch.origin else "absent").parent / "nn" / "attention" / "varlen.py"
+    tree = ast.parse(file.read_text(encoding="utf-8") if file.exists() else "")
+    kernels = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "varlen_attn")
+    return frozenset(each.arg for kernel in kernels for each in (*kernel.args.args, *kernel.args.kwonlyargs))
 
 
 def _packs_by_torch(flags: Mapping[str, Any]) -> bool:

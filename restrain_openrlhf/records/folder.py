@@ -28,6 +28,8 @@ DATA = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.split"
 EXTRACTOR, GOLD_ANSWERS = "answer extractor", "gold answers"
 # The record beside the checkpoints of a run that OpenRLHF's own command trains, which has no run.json.
 RECORD = "contents.json"
+# Levels from a trained model up to its run: <run>/model, <run>/checkpoints/<one>, or an adaptation's <out>/train/.
+LEVELS = 3
 # The folder of the policy's checkpoints in OpenRLHF's ckpt.path, and the file that names the last whole one.
 ACTOR, LATEST = "_actor", "latest"
 
@@ -213,6 +215,14 @@ class RunFolder:
     checkpoints = _PathInFolder("checkpoints")
     # Exists once the run has ended without an error.
     completed = _PathInFolder("completed.json")
+
+    @classmethod
+    def holding(cls, model: str) -> "RunFolder | None":
+        """The folder of the run that trained a model, or wrote it as a checkpoint; None if it is in no run's folder.
+
+        Raises DataError if the folder's run.json cannot be read.
+        """
+        return next((run for run in map(cls, Path(model).absolute().parents[:LEVELS]) if run.flags()), None)
 
     def flags(self) -> dict[str, Any]:
         """The flags of OpenRLHF that the run was started with, from run.json; empty without one."""

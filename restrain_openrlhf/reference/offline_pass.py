@@ -27,6 +27,7 @@ from restrain_openrlhf.reference.prompts import (
     PromptSource,
     load_prompts,
     load_tokenizer,
+    note_on_forms,
     prompt_set_hash,
     prompt_source,
     template_identity,
@@ -148,6 +149,7 @@ class OfflinePass:
         tokenizer = load_tokenizer(options.model, source)
         reader = source.reader()
         everything = load_prompts(source, tokenizer, kind, reader)
+        reader.note = "" if agent else note_on_forms(everything, kind)
         prompts = shard.of(everything)
         kind.check(prompt.row for prompt in prompts)
         refuse_long_prompts(prompts, tokenizer, options)

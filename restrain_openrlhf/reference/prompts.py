@@ -3,15 +3,18 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.answers.asked import COMPARED, compare_forms
 from restrain_openrlhf.answers.kind import PROBLEM
-from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template
-from restrain_openrlhf.config.checks.model_files import why_unfit
+from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template, why_dropped
+from restrain_openrlhf.config.checks.model_files import template_of, why_unfit
 from restrain_openrlhf.config.host_flags import Flags
+from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, column_of, has_column, text_of
 from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of
 from restrain_openrlhf.data.tables import is_table
@@ -96,8 +99,11 @@ def load_prompts(
     """All prompts in the file's order. A `tokenizer` is only needed with a chat template, and a `reader` for what was
     read as what. Rows beyond the source's `max_samples` are checked but not returned.
 
-    Raises DataError naming file and line for a damaged row, a missing, empty or repeated prompt, and an empty set.
+    Raises DataError naming file and line for a damaged row, a missing, empty or repeated prompt, and an empty set, and
+    ConfigError for an input template that a chat template would replace.
     """
+    if reason := why_dropped(source.input_template, source.apply_chat_template, kind):
+        raise ConfigError(reason)
     render, reader = renderer(source, tokenizer), reader or source.reader()
     prompts, seen = list[Prompt](), dict[str, str]()
     for where, row in all_rows(source):
@@ -108,6 +114,23 @@ def load_prompts(
     if not prompts:
         raise DataError(f"{source.dataset}: has no prompts. Give a file with at least one row.")
     return prompts
+
+
+def note_on_forms(prompts: Iterable[Prompt], kind: AnswerKind) -> str:
+    """What is to be said of the form in which the first prompts ask for their answers. Raises as `compare_forms`."""
+    return compare_forms(kind, [(prompt.text, prompt.row) for prompt in islice(prompts, COMPARED)])
+
+
+def note_on_run(config: HookConfig, flags: Flags) -> str:
+    """`note_on_forms` for a run that is only shown; empty if its prompts, or the tokenizer for them, are not here."""
+    model, in_chat_template = str(flags["actor.model_name_or_path"]), flags["data.apply_chat_template"]
+    can_render = not in_chat_template or (template_of(model) and find_spec("transformers"))
+    if config.agent or not can_render or not Path(flags["data.prompt_dataset"] or "no prompts").exists():
+        return ""
+    source = prompt_source(flags)
+    render, reader = renderer(source, load_tokenizer(model, source) if in_chat_template else None), source.reader()
+    rows = (_prompt(source, where, row, reader, render, config.answers) for where, row in all_rows(source))
+    return note_on_forms(rows, config.answers)
 
 
 def renderer(source: PromptSource, tokenizer: Any) -> Callable[[TextOrChat], str]:
@@ -249,42 +272,45 @@ def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[str, str]
 
 @dataclass(frozen=True)
 class PromptRows:
-    """Rows by the text of their problem, for processes that only see a prompt's text.
+    """Rows by the texts of their problem, one for each message, for processes that only see a prompt's text.
 
     `file` is the file that they come from, None if there are no rows.
     """
 
     file: Path | None = None
-    rows: Mapping[str, Row] = field(default_factory=dict)
+    rows: Mapping[tuple[str, ...], Row] = field(default_factory=dict)
 
     @classmethod
     def of(cls, file: Path | None, kind: AnswerKind, graded: bool = False) -> Self:
         """The rows of a file, with the columns that the kind of answer reads, and those of gold if `graded`.
 
-        Without a file there are no rows. A chat is found by its last message. Raises DataError for a file that cannot
-        be read, a row without a problem, and two different rows of one problem.
+        Without a file there are no rows. Raises DataError for a file that cannot be read, a row without a problem, and
+        two different rows of one problem.
         """
-        rows: dict[str, Row] = {}
+        rows: dict[tuple[str, ...], Row] = {}
         own = kind.graded_row if graded else kind.row
         reader = PromptReader("`restrain data prepare own --prompt-column`")
         for where, columns in all_rows(PromptSource(str(file))) if file is not None else ():
             asked = reader.read(f"{file}, {where}", columns)
-            problem = asked if isinstance(asked, str) else str(asked[-1]["content"])
-            if rows.setdefault(problem.strip(), row := own(problem, columns)) != row:
+            texts = [asked] if isinstance(asked, str) else [str(message["content"]) for message in asked]
+            row = own(text_of(asked), columns)
+            if rows.setdefault(tuple(text.strip() for text in texts), row) != row:
                 raise DataError(
-                    f"{file}, {where}: the problem {problem[:60]!r} appears twice. Remove one of the two rows."
+                    f"{file}, {where}: the problem {texts[-1][:60]!r} appears twice. Remove one of the two rows."
                 )
         return cls(file, rows)
 
     def find(self, prompt: str) -> Row | None:
         """The row of the longest problem that the prompt contains; None if there are no rows at all.
 
-        This works for every template, because the prompt contains the problem's text. Raises DataError if the prompt
-        contains no problem of the file.
+        This works for every template, because the prompt contains the problem's text. A chat must be there with its
+        last message, and of several chats it is the one of which most is there. Raises DataError if the prompt contains
+        no problem of the file.
         """
         if not self.rows:
             return None
-        found = max((problem for problem in self.rows if problem in prompt), key=len, default=None)
+        candidates = (texts for texts in self.rows if texts[-1] in prompt)
+        found = max(candidates, key=lambda texts: sum(len(text) for text in texts if text in prompt), default=None)
         if found is None:
             raise DataError(
                 f"{self.file}: the prompt {prompt[:80]!r} contains none of its {len(self.rows)} problems. Name the "

@@ -1,10 +1,13 @@
 """`restrain analyze RUN --gold FILE`: what a user sees of a run's labels, and what bad input gets."""
 
+import csv
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.records.kept import as_parquet, write_step
 from tests.command_line import refused, restrain
@@ -39,6 +42,38 @@ def test_numbers_for_programs(run, gold):
         if not cell.startswith(("11.", "to", "76."))
     ] == ["5", "40.0%", "80.0%", "40.0%", "68.8%", "16"]
     assert "Without gold: 1 of 5 prompts and 1 groups." in printed
+
+
+CHAT_TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<eos>{% endfor %}<assistant>"
+
+
+@pytest.mark.host
+def test_gold_is_found_for_chats_of_several_messages(tmp_path, write_jsonl):
+    """Neither is the problem's text a part of the prompt, nor do all prompts have one system message."""
+    pytest.importorskip("transformers", reason="needs the training stack: make install")
+    shutil.copytree(ADDITION.model, tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    chats = [
+        [{"role": "system", "content": text}, {"role": "user", "content": "Go on."}] for text in ("Add 1+1.", "2+2")
+    ]
+    train = write_jsonl("train.jsonl", [{"problem": chat} for chat in chats])
+    rows = zip(chats, ("2", "5"), strict=True)
+    with (tmp_path / "gold.csv").open("w") as file:
+        csv.writer(file).writerows([("problem", "answer"), *((json.dumps(chat), answer) for chat, answer in rows)])
+    prompts = [f"<system>{chat[0]['content']}<eos><user>Go on.<eos><assistant>" for chat in chats]
+    rollouts = tuple(replace(each, answer="2") for each in RUN[0].rollouts)
+    groups = [
+        replace(RUN[0], group=place, prompt=prompt, prompt_id=text_hash(prompt), rollouts=rollouts)
+        for place, prompt in enumerate(prompts)
+    ]
+    write_step(tmp_path / "run", 1, as_parquet(groups))
+    flags = {"data.prompt_dataset": str(train), "data.input_key": "problem", "data.apply_chat_template": True}
+    flags["actor.model_name_or_path"] = str(tmp_path / "model")
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"method": {"name": "restrain"}, "openrlhf": flags}))
+    done = restrain("analyze", tmp_path / "run", "--gold", tmp_path / "gold.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["prompts_without_gold"], found["total"]["rollout_accuracy"]) == (0, 1 / 2)
 
 
 def test_gold_that_gives_an_options_place_is_that_option(tmp_path, write_jsonl):

@@ -7,7 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 
+from restrain_openrlhf.config.yaml_file import RunConfig
 from tests.command_line import refused, restrain
 from tests.conftest import ROOT
 
@@ -50,6 +52,24 @@ def test_agent_path_checks_an_agent_that_is_wrapped_and_says_which_line_names_it
     wrong.write_text("import torch\n")
     assert "has no class AgentExecutor" in refused("agent-path", "--wrap", wrong)
     assert "absent.py cannot be read" in refused("agent-path", "--wrap", tmp_path / "absent.py")
+
+
+def test_show_prints_every_setting_and_what_the_prompts_ask_for(tmp_path, write_jsonl):
+    agent = tmp_path / "agent.py"
+    given = {"answers.name": "text", "answers.read": "tag", "steps": 7, "evaluate_first": "true", "agent.turns": "all"}
+    flags = {"eval.dataset": "x.jsonl", "eval.steps": 1, "data.prompt_dataset": write_jsonl("p.jsonl", [{"q": "1+1="}])}
+    named = {**given, "agent.path": agent, **{f"openrlhf.{name}": value for name, value in flags.items()}}
+    words = [word for key, value in named.items() for word in ("--set", f"{key}={value}")]
+    done = restrain("show", "cpu/demo", *words, "--set", "openrlhf.data.label_key=answer")
+    assert done.returncode == 0, done.stderr
+    shown = yaml.safe_load(done.stdout.partition("\n\n")[0])
+    assert shown.keys() == RunConfig.model_fields.keys() - {"openrlhf"}
+    assert (shown["answers"]["read"], shown["steps"], shown["evaluate_first"]) == ("tag", 7, True)
+    assert (shown["agent"]["path"], shown["agent"]["turns"]) == (str(agent), "all")
+    assert (shown["seeded_rollouts"], shown["rollouts"]["keep"]) == (True, "all")
+    assert "the prompts ask for" not in done.stderr, "an agent may add to them"
+    without = restrain("show", "cpu/demo", *words[:10], *words[12:], "--set", "agent=null")
+    assert "note: the prompts ask for neither a box" in without.stderr
 
 
 @pytest.mark.parametrize("command", ["show", "train"])

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.evaluation.job import Evaluation, Request
 from tests.command_line import refused, restrain
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
@@ -72,7 +73,8 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
         (("--benchmarks", "OWN", "--protocol", "beam"), "'beam' is not one of"),
         (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
-        (("--benchmarks", "OWN", "--model", "./absent"), "no such model folder"),
+        (("--benchmarks", "OWN", "--answers", "math", "--model", "./absent"), "no such model folder"),
+        (("--benchmarks", "OWN"), "Give the kind, such as --answers math"),
     ],
 )
 def test_bad_evaluations_are_one_line(tmp_path, write_jsonl, words, message):
@@ -89,7 +91,16 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
         {"id": "long-1", "problem": "1" * 1500, "answer": "1"},
         {"id": "long-2", "problem": "1" * 1900, "answer": "1"},
     ]
-    words = ("--benchmarks", write_jsonl("own.jsonl", rows), "--max-new-tokens", "600", "--out", tmp_path / "out")
+    words = (
+        "--benchmarks",
+        write_jsonl("own.jsonl", rows),
+        "--answers",
+        "math",
+        "--max-new-tokens",
+        "600",
+        "--out",
+        tmp_path / "out",
+    )
     message = refused(*EVAL, *words)
     assert (
         "2 of 4 prompts are too long: a context of 2048 tokens with 600 new tokens leaves 1448 for the prompt"
@@ -106,11 +117,29 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
         (("--template", "llama"), "is not a template. Known: auto, qwen25-math-cot"),
         (("--template", "chat-boxed"), "no chat template"),
         (("--context", "4096"), "allows at most 2048 tokens"),
+        (("--answers", "{name: text, read: tag}", "--template", "{}\\boxed{{}}"), "asks for a box, in which the kind"),
     ],
 )
 def test_what_the_model_cannot_do_is_one_line(tmp_path, write_jsonl, words, message):
     pytest.importorskip("transformers", reason="needs transformers: make install")
-    assert message in refused(*EVAL, "--benchmarks", write_jsonl("own.jsonl", OWN), "--out", tmp_path / "o", *words)
+    own = ("--benchmarks", write_jsonl("own.jsonl", OWN), "--answers", "math")
+    assert message in refused(*EVAL, *own, "--out", tmp_path / "o", *words)
+
+
+def test_a_file_of_ones_own_has_the_kind_of_the_run_that_trained_the_model(tmp_path, write_jsonl):
+    """Of an adaptation's checkpoint, too; a known benchmark has its own kind, and what is typed comes first."""
+    own = write_jsonl("own.jsonl", [{"problem": "Is Paris a city?", "answer": "yes"}])
+    run = {"answers": {"name": "text"}, "openrlhf": {"actor.model_name_or_path": "base"}}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run))
+    for name in ("model", "checkpoints/global_step8_hf"):
+        model = tmp_path / "run" / name
+        model.mkdir(parents=True)
+        for words, kind in (({}, "text"), ({"answers": "number"}, "number")):
+            request = Request(model=str(model), benchmarks=f"aime24={own},mine={own}", out=tmp_path / "out", **words)
+            known, mine = Evaluation(request).benchmarks
+            assert (known.kind.name, mine.kind.name) == (words.get("answers", "math"), kind)
+            assert mine.problems[0].problem == "Is Paris a city?", "without the hint of Qwen2.5-Math's code"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`restrain score`: its golden row, where u_x comes from, which labels it reads, and what it refuses."""
 
+import csv
 import json
 import math
 import signal
@@ -11,8 +12,10 @@ from typer.testing import CliRunner
 
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from restrain_openrlhf.commands.main import app
+from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
+from restrain_openrlhf.evaluation.grade import placed_rollouts
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
@@ -153,6 +156,18 @@ def test_options_that_cannot_be_right_are_refused(write_jsonl, tmp_path, words, 
 def test_bad_rows_are_refused_by_their_line(write_jsonl, tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
         score(write_jsonl("r.jsonl", rows), "--out", tmp_path / "o.jsonl")
+
+
+def test_a_problem_that_is_a_chat_is_its_text_in_json_and_in_a_cell(write_jsonl, tmp_path):
+    """So that `restrain premise --rollouts` joins it with the gold of the same chat, also in a CSV file."""
+    chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "1+1="}]
+    path = write_jsonl("r.jsonl", [row(2, problem=chat), row(2, id="b", problem=json.dumps(chat))])
+    assert [each.problem for _, each in placed_rollouts(path)] == ["system: s\n\nuser: 1+1="] * 2
+    with (tmp_path / "gold.csv").open("w") as file:
+        csv.writer(file).writerows([("problem", "answer"), (json.dumps(chat), "2")])
+    assert load_gold(tmp_path / "gold.csv").by_problem == {text_hash("system: s\n\nuser: 1+1="): "2"}
+    with pytest.raises(DataError, match="line 1: its prompt is the list"):
+        next(placed_rollouts(write_jsonl("bad.jsonl", [row(2, problem=[1])])))
 
 
 def test_rollouts_are_never_overwritten(write_jsonl):

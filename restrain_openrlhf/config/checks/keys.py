@@ -9,6 +9,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.answers import AnswerKind
+from restrain_openrlhf.answers.asked import why_unread
+from restrain_openrlhf.answers.kinds.mixed import COLUMN
 from restrain_openrlhf.config.checks.model_files import template_of, unfit_files
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE, shipped_yaml
 from restrain_openrlhf.config.gpu_layout import GpuLayout
@@ -154,6 +157,33 @@ def unfit_template(template: str | None) -> str | None:
     return None if fits else f"data.input_template is {template!r}: {wanted}"
 
 
+def template_without_effect(flags: Flags, config: HookConfig, _method: Method) -> str | None:
+    """The chat template takes the place of data.input_template, which OpenRLHF then drops, with what it asks for."""
+    return why_dropped(flags["data.input_template"], flags[CHAT_TEMPLATE], config.answers)
+
+
+def why_dropped(template: str | None, in_chat_template: bool | None, kind: AnswerKind) -> str | None:
+    """Why OpenRLHF drops the input template (datasets/prompts_dataset.py, preprocess_data); None if it does not."""
+    if not (template and in_chat_template):
+        return None
+    own = kind.instruction_for({})
+    asked = f", and ask for the answer in the prompts themselves, such as by {own!r}" if own else ""
+    return (
+        f"{CHAT_TEMPLATE} is true, so that data.input_template has no effect: OpenRLHF drops {template!r}. Set "
+        f"data.input_template to null{asked}; or set {CHAT_TEMPLATE} to false."
+    )
+
+
+def template_unlike_answers(flags: Flags, config: HookConfig, _method: Method) -> str | None:
+    """data.input_template asks for an answer in a form, such as a box, that the kind of answer does not read."""
+    template, kind = flags["data.input_template"], config.answers
+    # Each row may name a kind of its own, and an agent takes the answer out of its turns in its own way.
+    if not template or COLUMN in kind.row_columns() or config.agent is not None:
+        return None
+    reason = why_unread(kind, template)
+    return reason and f"data.input_template {reason}"
+
+
 def uncorrected_rollouts(flags: Flags, *_: object) -> str | None:
     """OpenRLHF would train on the asynchronous trainer's rollouts of earlier weights as if they were new.
 
@@ -240,6 +270,8 @@ KEYS: tuple[Check, ...] = (
         "`stop:` is set, but no model is saved on the way, so that there would be no last good one. Set ckpt.save_hf "
         "to true and ckpt.save_steps to the number of steps between two models, or leave `stop:` out.",
     ),
+    template_without_effect,
+    template_unlike_answers,
 )
 # These come last, because they ask for settings to be added and not to be changed.
 INPUTS: tuple[Check, ...] = (

@@ -1,8 +1,9 @@
-"""Refuses a model whose files do not fit together, so that it would be trained wrongly; reads its JSON files alone."""
+"""Refuses a model whose files do not fit together, so that it would be trained wrongly; loads no weights."""
 
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ def why_unfit(model: str, in_chat_template: bool) -> str | None:
     """
     config, tokenizer, template = _json(model, "config.json"), _json(model, "tokenizer.json"), template_of(model)
     named = {**_json(model, "special_tokens_map.json"), **_json(model, "tokenizer_config.json")}
+    if "eos_token" not in named:
+        named = {**_of_the_class(model), **named}
     config = config.get("text_config") or config
     vocabulary, added = tokenizer.get("model", {}).get("vocab", {}), tokenizer.get("added_tokens", [])
     # Unigram tokenizers list their tokens in order, each with its score.
@@ -53,7 +56,7 @@ def why_unfit(model: str, in_chat_template: bool) -> str | None:
     ends = [token for token, number in tokens.items() if number in numbers]
     stops = " and ".join(map(repr, ends)) or "no token"
     if "eos_token" not in named:
-        # It is the default of the tokenizer's class, which transformers alone knows.
+        # transformers, which alone knows the default of the tokenizer's class, is not here, or cannot load it.
         return None
     if end is None or (end not in ends and (numbers or Path(model).is_dir())):
         has = "no token, so that nothing would end or pad it" if end is None else f"{end!r} (number {tokens.get(end)})"
@@ -69,6 +72,21 @@ def why_unfit(model: str, in_chat_template: bool) -> str | None:
             "template's end."
         )
     return None
+
+
+def _of_the_class(model: str) -> Mapping[str, Any]:
+    """The special tokens of a loaded tokenizer, which its class knows where the files name none; empty without one."""
+    file, name = model_file(model, "tokenizer.json"), "tokenizer_config.json"
+    # A folder may do without settings. In the hub's cache, they are not there yet.
+    is_whole = Path(model).is_dir() or model_file(model, name) is not None
+    if file is None or not is_whole or find_spec("transformers") is None:
+        return {}
+    from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds, and most files name their tokens
+
+    with suppress(OSError, ValueError):
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, local_files_only=True)
+        return {role: getattr(tokenizer, role) for role in ROLES}
+    return {}
 
 
 def template_of(model: str) -> str:

@@ -24,6 +24,7 @@ from restrain_openrlhf.reference.prompts import (
     count_labelled,
     load_prompts,
     load_tokenizer,
+    note_on_forms,
     prompt_source,
     refuse_lost_mark,
     template_identity,
@@ -120,6 +121,8 @@ class RunInputs:
         fingerprint = model_fingerprint(model)
         tokenizer = load_tokenizer(model, self.source)
         prompts = load_prompts(self.source, tokenizer, self.config.answers, self.reader)
+        # What an agent adds to the prompts, and which part of its turns is read, is not known here.
+        self.reader.note = "" if self.config.agent else note_on_forms(prompts, self.config.answers)
         for source in self._evaluated():
             reader = source.reader()
             for where, row in all_rows(source):

@@ -37,22 +37,37 @@ def test_the_row_comes_with_the_group():
     assert (found.votes.counts, found.keys, found.majority_key) == ((2, 1, 1), ("-a", "-b", "-so"), "-a")
 
 
+ASKS = {"role": "user", "content": "Go on."}
+
+
 @pytest.fixture
 def rows(write_jsonl):
     problems = [
         {"problem": "What?", "sign": "-"},
         {"problem": "What? And why?", "sign": "+"},
         {"problem": "Who", "sign": "*"},
+        *(
+            {"problem": [{"role": "system", "content": text}, ASKS], "sign": sign}
+            for text, sign in (("Hi", "<"), ("Yo", ">"))
+        ),
     ]
     return PromptRows.of(write_jsonl("rows.jsonl", problems), Signed())
 
 
 @pytest.mark.parametrize(
     ("prompt", "sign"),
-    [("User: What? And why? Assistant:", "+"), ("What?", "-"), ("<user>What? And who</user>", "-"), ("Who is it", "*")],
+    [
+        ("User: What? And why? Assistant:", "+"),
+        ("What?", "-"),
+        ("<user>What? And who</user>", "-"),
+        ("Who is it", "*"),
+        ("Hi. Go on.", "<"),
+        ("Yo. Go on.", ">"),
+    ],
 )
 def test_the_row_is_found_by_the_longest_problem_that_the_prompt_holds(rows, prompt, sign):
     assert score(prompt, rows=rows).answers[0] == f"{sign}A"
+    assert rows.find("Yo. Go on.")["problem"] == "system: Yo\n\nuser: Go on.", "the same text as in a pass"
 
 
 def test_a_reference_of_another_kind_is_refused(tmp_path):
