@@ -160,7 +160,7 @@ class OfflinePass:
             extractor_version=kind.whole_version,
             restrain_version=version("restrain-openrlhf"),
             agent=None if agent is None else agent.identity,
-            **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
+            **options.model_dump(include=Sampling.model_fields.keys() & ReferenceProvenance.model_fields.keys()),
         )
         return cls(options, shard, prompts, provenance, tokenizer, reader.summary())
 
