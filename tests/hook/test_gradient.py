@@ -87,7 +87,7 @@ from restrain_openrlhf.commands.gpu_check import gradient, host_step
 from restrain_openrlhf.hook.install.instrument import PATCHES
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.patching import expect
-from restrain_openrlhf.machine.patching import expect_no_more
+from tests.patches import expect_no_more
 expect([cuda.ADAM, cuda.ATTENTION])
 prepare = host_step.prepare_process
 def prepare_without():
