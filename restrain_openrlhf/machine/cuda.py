@@ -1,8 +1,4 @@
-"""NVIDIA GPUs: the host's stack with or without flash-attn, and what the toolkit's compiler, nvcc, can compile for it.
-
-For `make install-flash`, `python -m restrain_openrlhf.machine.cuda` ends with status 1 and the reason if nvcc does not
-compile for the installed torch.
-"""
+"""NVIDIA GPUs: the stack with or without flash-attn, and what the toolkit's compiler, nvcc, can compile for it."""
 
 import fcntl
 import importlib.util
@@ -11,7 +7,6 @@ import re
 import runpy
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,16 +96,6 @@ def why_not_compiled() -> str | None:
     if nvcc.version != wanted:
         return f"{nvcc.path} is of CUDA {nvcc.version}, and torch of CUDA {wanted}"
     return None
-
-
-def main() -> None:
-    """End with status 1 and the reason if CUDA code cannot be compiled; otherwise do nothing."""
-    reason, wanted = why_not_compiled(), cuda_of_torch()
-    if reason is not None:
-        toolkit = f"Install the CUDA toolkit {wanted} and set CUDA_HOME to its folder."
-        sys.exit(
-            f"error: CUDA code cannot be compiled: {reason}. {toolkit if wanted else 'First `make install STACK=gpu`.'}"
-        )
 
 
 class ProcessLock:
@@ -214,7 +199,3 @@ ADAM = Wrapping(
     "(self, optim_dict, *, max_norm)",
     "restrain_openrlhf.machine.cuda:torch_adam_without_nvcc",
 )
-
-
-if __name__ == "__main__":
-    main()
