@@ -136,19 +136,6 @@ EXTENSION_LOCK = (
 )
 
 
-def first_build(has_gpus: bool) -> str:
-    """What a training waits for where DeepSpeed's Adam is not compiled yet, as words; empty where it is.
-
-    With GPUs and no nvcc nothing is compiled, because torch's Adam takes its place.
-    """
-    if has_gpus and why_not_compiled() is not None:
-        return ""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
-    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cache)
-    built = any(path.stat().st_size for path in root.glob("**/fused_adam/*.so"))
-    return "" if built else "; DeepSpeed compiles its kernels first, which takes two to three minutes"
-
-
 def cuda() -> Device:
     """CUDA as OpenRLHF expects it, with flags that need flash-attn unsupported if it is not installed."""
     flash = has_extension()

@@ -12,8 +12,6 @@ from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
-from restrain_openrlhf.machine.cuda import first_build
-from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_module, start_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
@@ -51,7 +49,9 @@ def train(
     try:
         folder.claim(run.config, run.stated)
         if not folder.completed.exists():
-            on_phase(f"starting Ray and vLLM{first_build(detect().has_gpus)}")
+            on_phase(
+                "starting Ray and vLLM; a machine's first run may compile kernels for minutes"
+            )
             stopped = _run_host(folder, run.words(), lock, lambda row: on_step(row, total), should_stop)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
             folder.mark_completed(Completion(steps=steps, stopped=stopped))
