@@ -55,7 +55,6 @@ class Picture:
 
 
 def write_page(path: Path, title: str, lead: str, tables: Sequence[PageTable], pictures: Sequence[Picture]) -> None:
-    """Write the page, with text escaped and pictures embedded."""
     environment = Environment(loader=PackageLoader("restrain_openrlhf.evaluation", "."), autoescape=True)
     page = environment.get_template("page.html.j2").render(title=title, lead=lead, tables=tables, pictures=pictures)
     write_whole(path, page)

@@ -137,7 +137,6 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return rollout, "" if drawn.error else drawn.text
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
-        """The whole training group, drawn and scored."""
         if not is_active():
             self._refuse_evaluation(float(call.sampling_params.temperature), n)
         if n == 1:
@@ -293,7 +292,6 @@ def responses_of(outputs: Sequence[HostRollout], voting: Sequence[Chain], tokeni
 
 
 def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
-    """The group in the form that the scorer reads."""
     own = None if row.row is None else dict(row.row)
     return GroupRequest(
         prompt=call.prompt, responses=drawn.responses, gold=row.gold, entropies=drawn.entropies, row=own

@@ -35,7 +35,6 @@ class HostMethod:
 
     @property
     def accepted(self) -> str:
-        """Its parameters in the installed release."""
         return installed().takes.get(f"{self.module}.{self.qualname}", self.takes)
 
     def check(self) -> None:
@@ -175,7 +174,6 @@ class Replacement(_OurFunction):
     """
 
     def apply(self) -> None:
-        """Replace the method, unless that is done already."""
         if not self.is_on():
             owner, name = self.locate()
             # The original is kept on the class, because it must travel with the class to the actor's process.

@@ -248,7 +248,6 @@ class RunFolder:
         return descriptor
 
     def mark_completed(self, completion: Completion) -> None:
-        """Write the mark of completion, the last file of a run."""
         write_whole(self.completed, completion.model_dump_json() + "\n")
 
     def completion(self) -> Completion | None:

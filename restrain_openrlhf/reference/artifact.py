@@ -98,7 +98,6 @@ class ReferenceRow(SampledRow):
 
     @property
     def majority_key(self) -> str | None:
-        """The key of the majority's answer; None if no rollout has an answer."""
         return self.keys[self.group.votes.majority] if self.keys else None
 
     def first(self, n: int, kind: AnswerKind) -> Self:
@@ -207,7 +206,6 @@ class Reference:
         return self.provenance.kind
 
     def by_prompt_hash(self, digest: str) -> ReferenceRow | None:
-        """The row of a prompt with its template applied."""
         if digest not in self.rows:
             return None
         return self.rows[digest]

@@ -177,7 +177,6 @@ class OfflinePass:
         return RolloutEngine(self.options.model, self.options, self.tokenizer)
 
     def sampling(self) -> SamplingPass:
-        """The sampling pass that writes the file of this shard."""
         chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
         make = partial(ReferenceRow.of, self.provenance.kind)
         return SamplingPass(self.prompts, self.provenance, self.path, ReferenceRow, make, chunk)

@@ -29,11 +29,9 @@ class StepProgress:
         self._seconds: deque[float] = deque(maxlen=LATEST_STEPS)
 
     def on_phase(self, name: str) -> None:
-        """Show what begins now."""
         self._console.print(f"{datetime.now():%H:%M:%S}  {self._label}: {name}", markup=False, soft_wrap=True)
 
     def on_step(self, row: StepRow, total: int) -> None:
-        """Show a step of `total` steps."""
         self._seconds.extend([row.numbers[STEP_SECONDS]] if STEP_SECONDS in row.numbers else [])
         self.on_phase(f"step {row.step}/{total}  {_pace(self._seconds, total - row.step)}{_facts(row)}")
 

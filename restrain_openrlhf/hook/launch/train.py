@@ -49,9 +49,7 @@ def train(
     try:
         folder.claim(run.config, run.stated)
         if not folder.completed.exists():
-            on_phase(
-                "starting Ray and vLLM; a machine's first run may compile kernels for minutes"
-            )
+            on_phase("starting Ray and vLLM; a machine's first run may compile kernels for minutes")
             stopped = _run_host(folder, run.words(), lock, lambda row: on_step(row, total), should_stop)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
             folder.mark_completed(Completion(steps=steps, stopped=stopped))
