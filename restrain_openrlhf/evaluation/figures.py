@@ -14,13 +14,7 @@ from matplotlib.lines import Line2D
 from restrain_openrlhf.data.outputs import replacing, write_whole
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method.types import Floats
-from restrain_openrlhf.records.metrics import (
-    ENTROPY,
-    KL,
-    LOSS,
-    StepRow,
-    each_step,
-)
+from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, each_step
 
 
 def save_figures(figures: Mapping[str, Figure], out: Path) -> list[Path]:

@@ -18,13 +18,7 @@ from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
 from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.environment import UNMARKED, config_of_agent, refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.install.instrument import is_active
-from restrain_openrlhf.hook.rollout.group_columns import (
-    PLACE,
-    ScoredGroup,
-    columns,
-    labels,
-    vote_columns,
-)
+from restrain_openrlhf.hook.rollout.group_columns import PLACE, ScoredGroup, columns, labels, vote_columns
 from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering, PlannedEngine, RecordingEngine, all_or_none
 from restrain_openrlhf.hook.rollout.samples import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow

@@ -303,13 +303,12 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
     """Raises ReferencePassError naming the first difference: model, template, agent, rollouts per prompt, sampling."""
     made, one = reference.provenance, "a single turn"
     agents = made.agent or one, needed.agent or one
-    sampling = ((name, getattr(made, name), getattr(needed, name), _OTHER_SAMPLING) for name in SAMPLING)
     for name, found, wanted, why in (
         ("model", made.model_fingerprint, needed.model_fingerprint, f"it was made with {made.model!r}. {_REMEDY}."),
         ("template", made.template, needed.template, f"prompts would read differently. {_REMEDY}."),
         ("agent", *agents, f"the votes are about other answers. {_REMEDY} and the run's `agent:` (--agent)."),
         ("number of rollouts per prompt", made.n, needed.n, _OTHER_N.format(made.n)),
-        *sampling,
+        *((name, getattr(made, name), getattr(needed, name), _OTHER_SAMPLING) for name in SAMPLING),
     ):
         if wanted not in (None, found):
             raise ReferencePassError(

@@ -24,14 +24,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reference.artifact import SAMPLING, NeededReference, refuse_mismatch
 from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.scoring.service.get_reward import GetReward
-from restrain_openrlhf.scoring.service.requests import (
-    JsonLines,
-    Metrics,
-    RefusedError,
-    given_token,
-    log,
-    refused,
-)
+from restrain_openrlhf.scoring.service.requests import JsonLines, Metrics, RefusedError, given_token, log, refused
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 
 # All rollouts of a step connect at the same time. The kernel caps this number at net.core.somaxconn.
