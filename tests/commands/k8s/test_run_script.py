@@ -27,6 +27,7 @@ NAME = "one-gpu-qwen3-0-6b-base-8d5f6f"
 STEPS = ["prefetch", "data", "benchmarks", "reference", "merge-reference", "premise", "train", "evaluation", "regrade"]
 # A few steps are enough for most questions.
 SHORT = ("--only", "prefetch", "--only", "merge-reference")
+SHARED = ("admin", "platform", "claims")
 QUEUED = {"config": PRESET, "overlay": "multi-node-h100"}
 
 
@@ -70,7 +71,6 @@ class Cluster:
 
     def run_step(self, manifests: Path, name: str) -> subprocess.CompletedProcess[str]:
         """This step's own call of run.sh, where all that comes before it is there."""
-        self.has(manifests, "platform", "claims")
         functions, _, calls = (manifests / "run.sh").read_text().partition("\nready\n")
         (call,) = [line for line in calls.splitlines() if f"-{name}.yaml " in line]
         return self.call("/bin/sh", "-c", f"{functions}\n{call}", manifests / "run.sh")
@@ -81,14 +81,14 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path):
-    """A cluster whose administrator has applied the first file of a rendering."""
+    """A cluster that has what all experiments share, as it is in a rendering, or some of that."""
 
-    def made(manifests: Path | None = None, **settings: object) -> Cluster:
+    def made(manifests: Path | None = None, there: tuple[str, ...] = SHARED, **settings: object) -> Cluster:
         server = ApiServer(**settings)
         server.serve(tmp_path)
         one = Cluster(tmp_path, server)
         if manifests:
-            one.has(manifests, "admin")
+            one.has(manifests, *there)
         return one
 
     return made
@@ -96,7 +96,7 @@ def cluster(tmp_path):
 
 def test_every_step_is_applied_after_the_one_before_has_ended(cluster):
     waits = {"train": ["waiting", "running", "running"]}
-    one = cluster(folder(), goes=waits, prints={"train": "step 3 of 9\n"})
+    one = cluster(folder(), there=("admin",), goes=waits, prints={"train": "step 3 of 9\n"})
     done = one.run(folder())
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "Everything is complete."
@@ -120,7 +120,7 @@ def test_a_ray_job_that_is_tried_again_is_waited_for(cluster):
 
 def test_what_is_there_is_waited_for_and_left_alone(cluster):
     one = cluster(folder(*SHORT), goes={"prefetch": ["running"] * 3})
-    one.has(folder(*SHORT), "platform", "claims", "prefetch")
+    one.has(folder(*SHORT), "prefetch")
     done = one.run(folder(*SHORT))
     assert done.returncode == 0, done.stderr
     applied = {call.rpartition("/")[2] for call in one.server.calls if call.startswith("APPLY") and "/jobs/" in call}
@@ -148,7 +148,7 @@ def test_two_experiments_do_not_draw_one_pass_at_the_same_time(cluster):
     first = folder("--only", "reference", overlay="single-node-8gpu")
     second = folder("--only", "reference", "--set", "run_dir=runs/second", overlay="single-node-8gpu")
     one = cluster(first, goes={"reference": ["running"] * 3})
-    one.has(first, "platform", "claims", "reference")
+    one.has(first, "reference")
     done = one.run(second)
     assert done.returncode == 0, done.stderr
     assert f"is being drawn by reference-{NAME}" in done.stdout
@@ -172,7 +172,7 @@ def test_training_waits_for_what_premise_says(cluster, tmp_path):
 
 def test_the_platform_of_other_experiments_is_changed_by_nobodys_mistake(cluster):
     other = folder(*SHORT, "--pull-secrets", "regcred")
-    one = cluster(folder(*SHORT))
+    one = cluster(folder(*SHORT), there=("admin",))
     assert one.run(folder(*SHORT)).returncode == 0
     before = one.writes()
     done = one.run(other)
