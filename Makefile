@@ -109,6 +109,6 @@ install-gpu:
 # Built against the torch that is installed, for the GPUs of this machine unless FLASH_ATTN_CUDA_ARCHS names others.
 install-flash: ## Add flash-attn to the GPU stack, for packing and flash_attention_2: needs nvcc, builds for hours on few cores
 	@test -x $(BIN)/python || { echo "There is no $(VENV): first make install STACK=gpu."; exit 1; }
-	$(BIN)/python -m restrain_openrlhf.machine.cuda
+	@$(BIN)/python -c 'import sys; from restrain_openrlhf.machine.cuda import why_not_compiled; sys.exit(why_not_compiled())'
 	$(PIP) --no-deps --no-build-isolation "flash-attn==2.8.3"
 	$(BIN)/python tools/lock.py check gpu

@@ -13,7 +13,7 @@ from restrain_openrlhf.commands.options import GOLD, Quiet, split_answers, to_fo
 from restrain_openrlhf.config.command_line import ANSWERS, find_config, parse_overrides
 from restrain_openrlhf.config.documents import own_path
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.launch.progress import step_progress
+from restrain_openrlhf.hook.launch.progress import StepProgress
 from test_time.adaptation import PREDICTIONS, REPORT, Adaptation
 from test_time.problems import Source
 
@@ -111,8 +111,8 @@ def adapt(
         overrides=given,
     )
     console = Console(stderr=True, soft_wrap=True, quiet=quiet)
-    with step_progress("test-time", console) as (on_phase, on_step):
-        outcome = run(job, on_phase, on_step, partial(console.print, markup=False))
+    shown = StepProgress("test-time", console)
+    outcome = run(job, shown.on_phase, shown.on_step, partial(console.print, markup=False))
     console.print(lead(outcome), style="bold")
     console.print(f"answers: {job.out / PREDICTIONS}\nreport: {job.out / REPORT}\nmodel: {outcome.chosen_model}")
 

@@ -23,7 +23,7 @@ from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.result import Scores, accuracy
-from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered, step_progress
+from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, StepProgress, numbered
 from restrain_openrlhf.hook.launch.train import train
 from restrain_openrlhf.machine.processes import run_command
 from restrain_openrlhf.method import build, parse_settings
@@ -126,8 +126,8 @@ def demo(
     chosen = replace(own, methods=tuple(dict.fromkeys(method or own.methods)), steps=steps or own.steps)
     this = Demo(out.absolute(), chosen, parse_overrides(overrides or []))
     finished = all(map(this.trained, chosen.methods))
-    with step_progress(task, console) as (on_phase, on_step):
-        results, report = run_demo(this, on_phase, on_step)
+    shown = StepProgress(task, console)
+    results, report = run_demo(this, shown.on_phase, shown.on_step)
     if own.on_smollm2:
         said = (this.out / PREMISE).read_text(encoding="utf-8")
         console.print(said, markup=False, highlight=False, soft_wrap=True)

@@ -143,9 +143,7 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            help="File with the token that clients must send.", show_default="RESTRAIN_TOKEN_FILE, RESTRAIN_TOKEN"
-        ),
+        typer.Option(help="File with the token that clients must send.", show_default="RESTRAIN_TOKEN"),
     ] = None,
 ) -> None:
     """Run the scoring service, for OpenRLHF's --reward.remote_url: it gathers single rollouts into groups."""

@@ -1,6 +1,5 @@
 """`restrain study`: trains configurations with several seeds, and compares their held-out accuracy."""
 
-import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from restrain_openrlhf.config.checks.keys import unsaid_template
 from restrain_openrlhf.config.command_line import find_config, override_words, parse_overrides
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.outputs import whole_file, write_whole
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.hook.launch.train import refuse_another_run
 from restrain_openrlhf.machine.processes import Command, run_together
@@ -172,8 +171,6 @@ def write_study(runs: Sequence[StudyRun], out: Path) -> None:
     rows = list(map(accuracy_row, found))
     lines = "".join(f"| {' | '.join(cells)} |\n" for cells in (HEADER, ["---"] * len(HEADER), *rows))
     write_whole(out / "table.md", f"## Held-out accuracy (pass@1)\n\n{lines}")
-    with whole_file(out / "table.csv") as file:
-        csv.writer(file).writerows([HEADER, *rows])
     save_figures({"curves": draw_held_out(found)}, out)
 
 

@@ -28,7 +28,7 @@ from restrain_openrlhf.config.this_machine import HostRun, visible_memory, why_u
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch import train as launch
-from restrain_openrlhf.hook.launch.progress import step_progress
+from restrain_openrlhf.hook.launch.progress import StepProgress
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import NEWEST, check_version
 from restrain_openrlhf.records.folder import RunFolder
@@ -45,10 +45,9 @@ def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False)
     """Train a policy with OpenRLHF and RESTRAIN. To resume a run that was stopped, run the same command."""
     resolved = load_run_config(config, parse_overrides(overrides or []))
     console, finished = Console(stderr=True, quiet=quiet), RunFolder(resolved.run_dir).completed.exists()
-    with step_progress(resolved.run_dir.name, console) as (on_phase, on_step):
-        on_phase("checking the configuration, the model, the prompts and the reference")
-        on_read = partial(console.print, markup=False, soft_wrap=True)
-        folder = launch.train(resolved, on_step, on_phase=on_phase, on_read=on_read)
+    shown, on_read = StepProgress(resolved.run_dir.name, console), partial(console.print, markup=False, soft_wrap=True)
+    shown.on_phase("checking the configuration, the model, the prompts and the reference")
+    folder = launch.train(resolved, shown.on_step, on_phase=shown.on_phase, on_read=on_read)
     completion = folder.completion()
     assert completion is not None, "train returns completed runs"
     if completion.ending:

@@ -14,13 +14,7 @@ from matplotlib.lines import Line2D
 from restrain_openrlhf.data.outputs import replacing, write_whole
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method.types import Floats
-from restrain_openrlhf.records.metrics import (
-    ENTROPY,
-    KL,
-    LOSS,
-    StepRow,
-    each_step,
-)
+from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, each_step
 
 
 def save_figures(figures: Mapping[str, Figure], out: Path) -> list[Path]:
@@ -55,7 +49,6 @@ class Picture:
 
 
 def write_page(path: Path, title: str, lead: str, tables: Sequence[PageTable], pictures: Sequence[Picture]) -> None:
-    """Write the page, with text escaped and pictures embedded."""
     environment = Environment(loader=PackageLoader("restrain_openrlhf.evaluation", "."), autoescape=True)
     page = environment.get_template("page.html.j2").render(title=title, lead=lead, tables=tables, pictures=pictures)
     write_whole(path, page)

@@ -273,7 +273,6 @@ class Evaluation:
 
     @cached_property
     def prompts(self) -> Mapping[str, list[Prompt]]:
-        """The prompts of each benchmark by its name."""
         return {each.name: benchmark_prompts(each, self.template, self.tokenizer) for each in self.benchmarks}
 
     @cached_property
@@ -301,7 +300,6 @@ class Evaluation:
         return Sampling(**drawing.parameters, max_len=max_len, tensor_parallel_size=size)
 
     def _longest(self, name: str, new_tokens: int) -> int:
-        """The tokens of a benchmark's longest prompt."""
         prompts, room = self.prompts[name], self.context - new_tokens
         lengths = {prompt.id: len(prompt_tokens(prompt, self.tokenizer, self.marks)) for prompt in prompts}
         long = [f"{prompt_id} ({length})" for prompt_id, length in lengths.items() if length > room]

@@ -18,13 +18,7 @@ from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
 from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.environment import UNMARKED, config_of_agent, refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.install.instrument import is_active
-from restrain_openrlhf.hook.rollout.group_columns import (
-    PLACE,
-    ScoredGroup,
-    columns,
-    labels,
-    vote_columns,
-)
+from restrain_openrlhf.hook.rollout.group_columns import PLACE, ScoredGroup, columns, labels, vote_columns
 from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering, PlannedEngine, RecordingEngine, all_or_none
 from restrain_openrlhf.hook.rollout.samples import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
@@ -137,7 +131,6 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return rollout, "" if drawn.error else drawn.text
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
-        """The whole training group, drawn and scored."""
         if not is_active():
             self._refuse_evaluation(float(call.sampling_params.temperature), n)
         if n == 1:
@@ -293,7 +286,6 @@ def responses_of(outputs: Sequence[HostRollout], voting: Sequence[Chain], tokeni
 
 
 def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
-    """The group in the form that the scorer reads."""
     own = None if row.row is None else dict(row.row)
     return GroupRequest(
         prompt=call.prompt, responses=drawn.responses, gold=row.gold, entropies=drawn.entropies, row=own

@@ -140,13 +140,11 @@ class RunLog:
                 tracker.log_train(global_step, logs_dict)
 
     def log_eval(self, global_step: int, logs_dict: dict[str, Any]) -> None:
-        """Write the numbers of an evaluation."""
         keep_evaluation(config_here(), global_step, logs_dict)
         for tracker in self._trackers:
             tracker.log_eval(global_step, logs_dict)
 
     def close(self) -> None:
-        """Close the host's trackers at the end of the run."""
         for tracker in self._trackers:
             tracker.close()
 
@@ -171,7 +169,6 @@ def finite(status: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def numbers(status: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among the values."""
     return {name: value for name, value in status.items() if isinstance(value, int | float)}
 
 

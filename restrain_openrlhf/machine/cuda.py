@@ -1,8 +1,4 @@
-"""NVIDIA GPUs: the host's stack with or without flash-attn, and what the toolkit's compiler, nvcc, can compile for it.
-
-For `make install-flash`, `python -m restrain_openrlhf.machine.cuda` ends with status 1 and the reason if nvcc does not
-compile for the installed torch.
-"""
+"""NVIDIA GPUs: the stack with or without flash-attn, and what the toolkit's compiler, nvcc, can compile for it."""
 
 import fcntl
 import importlib.util
@@ -11,7 +7,6 @@ import re
 import runpy
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,16 +98,6 @@ def why_not_compiled() -> str | None:
     return None
 
 
-def main() -> None:
-    """End with status 1 and the reason if CUDA code cannot be compiled; otherwise do nothing."""
-    reason, wanted = why_not_compiled(), cuda_of_torch()
-    if reason is not None:
-        toolkit = f"Install the CUDA toolkit {wanted} and set CUDA_HOME to its folder."
-        sys.exit(
-            f"error: CUDA code cannot be compiled: {reason}. {toolkit if wanted else 'First `make install STACK=gpu`.'}"
-        )
-
-
 class ProcessLock:
     """Replaces torch's FileBaton (torch/utils/file_baton.py), whose lock is the existence of a file.
 
@@ -149,19 +134,6 @@ EXTENSION_LOCK = (
         "restrain_openrlhf.machine.cuda:ProcessLock",
     ),
 )
-
-
-def first_build(has_gpus: bool) -> str:
-    """What a training waits for where DeepSpeed's Adam is not compiled yet, as words; empty where it is.
-
-    With GPUs and no nvcc nothing is compiled, because torch's Adam takes its place.
-    """
-    if has_gpus and why_not_compiled() is not None:
-        return ""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
-    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cache)
-    built = any(path.stat().st_size for path in root.glob("**/fused_adam/*.so"))
-    return "" if built else "; DeepSpeed compiles its kernels first, which takes two to three minutes"
 
 
 def cuda() -> Device:
@@ -214,7 +186,3 @@ ADAM = Wrapping(
     "(self, optim_dict, *, max_norm)",
     "restrain_openrlhf.machine.cuda:torch_adam_without_nvcc",
 )
-
-
-if __name__ == "__main__":
-    main()

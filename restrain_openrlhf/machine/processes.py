@@ -82,7 +82,6 @@ class WorkerProcess:
             raise
 
     def close(self) -> None:
-        """End the process."""
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):

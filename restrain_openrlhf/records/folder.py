@@ -288,7 +288,6 @@ class RunFolder:
         return Path(chosen) if chosen else self.model
 
     def mark_completed(self, completion: Completion) -> None:
-        """Write the mark of completion, the last file of a run."""
         write_whole(self.completed, completion.model_dump_json() + "\n")
 
     def completion(self) -> Completion | None:

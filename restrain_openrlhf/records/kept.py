@@ -84,7 +84,6 @@ def step_file(run: Path, step: int) -> Path:
 
 
 def as_parquet(groups: Sequence[KeptGroup]) -> bytes:
-    """The content of a step's file."""
     rows = [
         {name: getattr(group, name) for name in GROUP_COLUMNS}
         | {column: getattr(rollout, name) for name, column in ROLLOUT_COLUMNS.items()}

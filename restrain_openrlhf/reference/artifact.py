@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,6 +26,14 @@ from restrain_openrlhf.reference.sampling_pass import RowsByKey, SampledRow
 # How rollouts are drawn, in what decides on their answers.
 SAMPLING = ("temperature", "top_p", "max_new_tokens")
 _REMEDY = "Make it again with `restrain reference`"
+_OTHER_N = (
+    "without reference_n it is that of training. Sample another file, keep the first rollouts of a larger one with "
+    "`restrain data subset-reference`, or set reference_n: {} to use this number."
+)
+_OTHER_SAMPLING = (
+    f"the votes are about other rollouts. {_REMEDY} and the run's sampling, or set reference_sampling: any to accept "
+    "the file."
+)
 
 
 class ReferenceRow(SampledRow):
@@ -86,8 +94,7 @@ class ReferenceRow(SampledRow):
             problem_hash=text_hash(prompt.problem),
             unread=tuple(map(end_of, islice(texts, 1))),
             row={} if kind == MATHEMATICS else dict(prompt.row),
-            **_labels(kind, group, prompt.row),
-            **_vote(group),
+            **_vote(kind, group, prompt.row),
         )
 
     @property
@@ -96,7 +103,6 @@ class ReferenceRow(SampledRow):
 
     @property
     def majority_key(self) -> str | None:
-        """The key of the majority's answer; None if no rollout has an answer."""
         return self.keys[self.group.votes.majority] if self.keys else None
 
     @property
@@ -119,7 +125,7 @@ class ReferenceRow(SampledRow):
                 )
             answers = tuple(Responses(responses, self.row).answers(kind))
         group, changed = GroupAnswers.of(kind, answers, self.row), {"truncated": None, "responses": responses}
-        return self.model_copy(update={**changed, **_labels(kind, group, self.row), **_vote(group)})
+        return self.model_copy(update={**changed, **_vote(kind, group, self.row)})
 
     def difference(self, prompt: Prompt) -> str | None:
         return differing(self.row, prompt.row) if self.row else None
@@ -133,15 +139,13 @@ class ReferenceRow(SampledRow):
         return self.prompt_hash
 
 
-def _labels(kind: AnswerKind, group: GroupAnswers, row: Row) -> dict[str, Any]:
-    return {"classes": group.classes, "keys": tuple(kind.key(answer, row) for answer in group.representatives())}
-
-
-def _vote(group: GroupAnswers) -> dict[str, Any]:
+def _vote(kind: AnswerKind, group: GroupAnswers, row: Row) -> dict[str, Any]:
     votes = group.votes
     return {
         "n": votes.n,
         "answers": group.answers,
+        "classes": group.classes,
+        "keys": tuple(kind.key(answer, row) for answer in group.representatives()),
         "counts": votes.counts,
         "majority": group.majority,
         "majority_count": votes.majority_count,
@@ -156,8 +160,6 @@ class ReferenceProvenance(Provenance):
     about = "Reference artifacts"
     remedy = "Make it again with `restrain reference`."
     error = ReferencePassError
-    # The fields that it shares with `Sampling`: how rollouts are drawn.
-    DRAWN: ClassVar = frozenset({"n", "temperature", "top_p", "max_new_tokens", "max_len", "seed"})
 
     model: str
     model_fingerprint: str
@@ -225,7 +227,6 @@ class Reference:
         return self.provenance.kind
 
     def by_prompt_hash(self, digest: str) -> ReferenceRow | None:
-        """The row of a prompt with its template applied."""
         if digest not in self.rows:
             return None
         return self.rows[digest]
@@ -321,49 +322,18 @@ class NeededReference(BaseModel):
 
 def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
     """Raises ReferencePassError naming the first difference: model, template, agent, rollouts per prompt, sampling."""
-    _refuse_other_source(reference, needed)
-    _refuse_other_n(reference, needed.n)
-    _refuse_other_sampling(reference, needed)
-
-
-def _refuse_other_source(reference: Reference, needed: NeededReference) -> None:
-    """Raises ReferencePassError if another model, template or agent drew the rollouts."""
-    made = reference.provenance
+    made, one = reference.provenance, "a single turn"
+    agents = made.agent or one, needed.agent or one
     for name, found, wanted, why in (
-        ("model", made.model_fingerprint, needed.model_fingerprint, f"it was made with {made.model!r}"),
-        ("template", made.template, needed.template, "prompts would read differently"),
+        ("model", made.model_fingerprint, needed.model_fingerprint, f"it was made with {made.model!r}. {_REMEDY}."),
+        ("template", made.template, needed.template, f"prompts would read differently. {_REMEDY}."),
+        ("agent", *agents, f"the votes are about other answers. {_REMEDY} and the run's `agent:` (--agent)."),
+        ("number of rollouts per prompt", made.n, needed.n, _OTHER_N.format(made.n)),
+        *((name, getattr(made, name), getattr(needed, name), _OTHER_SAMPLING) for name in SAMPLING),
     ):
         if wanted not in (None, found):
             raise ReferencePassError(
-                f"{reference.path} was made for another {name}: it has {found!r}, this run has {wanted!r}; {why}. "
-                f"{_REMEDY}."
-            )
-    if made.agent != needed.agent:
-        raise ReferencePassError(
-            f"{reference.path} was drawn by {made.agent or 'a single turn'}, but this run draws by "
-            f"{needed.agent or 'a single turn'}, so that the votes are about other answers. {_REMEDY} and the run's "
-            "`agent:` (--agent)."
-        )
-
-
-def _refuse_other_n(reference: Reference, n: int | None) -> None:
-    made = reference.provenance.n
-    if n not in (None, made):
-        raise ReferencePassError(
-            f"{reference.path} has {made} rollouts per prompt, but the run needs {n} (reference_n; if that is not "
-            "set, as many as in training). Sample another file, keep the first rollouts of a larger one with "
-            f"`restrain data subset-reference`, or set reference_n: {made} to use this number."
-        )
-
-
-def _refuse_other_sampling(reference: Reference, needed: NeededReference) -> None:
-    for name in SAMPLING:
-        drawn, draws = getattr(reference.provenance, name), getattr(needed, name)
-        if draws not in (None, drawn):
-            raise ReferencePassError(
-                f"{reference.path} was sampled with {name} {drawn}, but this run draws with {draws}, so that the "
-                f"votes are about other rollouts. {_REMEDY} and the run's sampling, or set reference_sampling: any to "
-                "accept the file."
+                f"{reference.path} was made for another {name}: it has {found!r}, this run has {wanted!r}; {why}"
             )
 
 

@@ -80,7 +80,6 @@ class RolloutEngine:
         )
 
     def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
-        """n rollouts per prompt."""
         tokens = [prompt_tokens(prompt, self._tokenizer, self._marks) for prompt in prompts]
         requests = [{"prompt_token_ids": ids} for ids in tokens]
         outputs = self._llm.generate(requests, [self._parameters(prompt) for prompt in prompts], use_tqdm=False)

@@ -163,7 +163,7 @@ class OfflinePass:
             extractor_version=kind.whole_version,
             restrain_version=version("restrain-openrlhf"),
             agent=None if agent is None else agent.identity,
-            **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
+            **options.model_dump(include=Sampling.model_fields.keys() & ReferenceProvenance.model_fields.keys()),
         )
         return cls(options, shard, prompts, provenance, tokenizer, reader.summary())
 
@@ -180,7 +180,6 @@ class OfflinePass:
         return RolloutEngine(self.options.model, self.options, self.tokenizer)
 
     def sampling(self) -> SamplingPass:
-        """The sampling pass that writes the file of this shard."""
         chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
         shown = {prompt.text for prompt in self.prompts[: -(-SHOWN_PROMPTS // self.shard.count)]}
 

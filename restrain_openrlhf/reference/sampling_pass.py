@@ -36,7 +36,6 @@ LINE_BYTES = 1 << 13
 
 
 def prompts_per_chunk(n: int, has_gpus: bool) -> int:
-    """How many prompts of n rollouts each are sampled and then written at once."""
     return max(1, ROLLOUTS_PER_CHUNK // n if has_gpus else min(PROMPTS_PER_CHUNK, ROLLOUTS_ON_A_CPU // n))
 
 

@@ -1,4 +1,4 @@
-"""Progress as people see it: a bar on a terminal, plain lines elsewhere."""
+"""Progress as people see it."""
 
 import io
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from restrain_openrlhf.hook.launch.progress import step_progress
+from restrain_openrlhf.hook.launch.progress import StepProgress
 from restrain_openrlhf.records.metrics import StepRow
 from tests.command_line import restrain
 
@@ -18,44 +18,32 @@ VOTES = {
 }
 
 
-def shown(terminal, *last_phase):
+def printed(steps, total, terminal=False, width=200):
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=terminal, width=160, color_system=None)
-    with step_progress("run", console) as (on_phase, on_step):
-        on_phase("starting")
-        on_step(StepRow(3, {}, VOTES), 20)
-        for name in last_phase:
-            on_phase(name)
+    console = Console(file=screen, force_terminal=terminal, width=width, color_system=None)
+    progress = StepProgress("run", console)
+    progress.on_phase("starting")
+    for row in steps:
+        progress.on_step(row, total)
     return screen.getvalue()
 
 
-def test_nothing_is_cut_off_on_a_narrow_terminal():
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=80, color_system=None)
-    with step_progress("restrain", console) as (_, on_step):
-        on_step(StepRow(104, {"timing/step_total": 131.0}, VOTES), 2220)
-    text = screen.getvalue()
-    words = " ".join(text.split())
-    assert "…" not in text
-    assert re.search(r"restrain: training .*104/2220 0:00:0\d 131 s a step 3 days, 4:59:56 left majority 0.50", words)
-    assert "missing 0.00 top answer 0.20" in words
-
-
-def test_elsewhere_every_event_is_a_line():
-    lines = [re.split(" {2,}", line) for line in shown(False, "voting").splitlines()]
-    assert [event for _, event, *_ in lines] == ["run: starting", "run: step 3/20", "run: voting"]
-    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", time) for time, *_ in lines)
-
-
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_time_left_is_that_of_the_steps_that_are_left(terminal):
+def test_every_event_is_a_line_with_its_time_and_nothing_is_cut_off_on_a_narrow_terminal(terminal):
+    lines = printed([StepRow(104, {"timing/step_total": 131.0}, VOTES)], 2220, terminal, width=60).splitlines()
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", line[:8]) for line in lines)
+    assert [line[8:] for line in lines] == [
+        "  run: starting",
+        "  run: step 104/2220  131 s a step  3 days, 4:59:56 left  "
+        "majority 0.50  penalised 0.10  missing 0.00  top answer 0.20",
+    ]
+
+
+def test_the_time_left_is_that_of_the_steps_that_are_left():
     """41 steps, of which the first was slow, and the last 21 take 100 s each; 59 are left."""
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=terminal, width=200, color_system=None)
-    with step_progress("run", console) as (_, on_step):
-        for step, seconds in enumerate([500, *[90] * 19, *[100] * 21], start=1):
-            on_step(StepRow(step, {"timing/step_total": seconds}, VOTES), 100)
-    assert "100 s a step  1:38:20 left" in screen.getvalue()
+    seconds = [500, *[90] * 19, *[100] * 21]
+    steps = [StepRow(step, {"timing/step_total": each}, VOTES) for step, each in enumerate(seconds, start=1)]
+    assert "100 s a step  1:38:20 left" in printed(steps, 100)
 
 
 @pytest.mark.host

@@ -3,7 +3,6 @@
 One study over the real stack is in tests/e2e/test_study.py.
 """
 
-import csv
 import json
 from pathlib import Path
 
@@ -89,10 +88,9 @@ def test_the_table_and_pictures_are_written(tmp_path):
     for run, accuracy in zip(runs, (0.6, 0.3, 0.8, 0.3), strict=True):
         evaluated(run, {0: 0.5, 10: accuracy, 20: accuracy - 0.1})
     write_study(runs, tmp_path / "out")
-    half, _ = csv.DictReader((tmp_path / "out" / "table.csv").open())
-    expected = {"group": "small", "method": "half", "seeds": "2", "before": "50.0%", "after": "60.0%", "sd": "14.1%"}
-    assert half == {**expected, "best": "70.0%", "at step": "10", "steps": "20"}
-    assert "| small | half | 2 |" in (tmp_path / "out" / "table.md").read_text()
+    _, _, header, _, half, _ = (tmp_path / "out" / "table.md").read_text().splitlines()
+    assert header == "| group | method | seeds | before | after | sd | best | at step | steps |"
+    assert half == "| small | half | 2 | 50.0% | 60.0% | 14.1% | 70.0% | 10 | 20 |"
     assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"curves.png"}
 
 

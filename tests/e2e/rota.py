@@ -20,7 +20,7 @@ PARTS: dict[str, frozenset[str]] = {
     "4": frozenset({"e2e/test_evaluation.py", "e2e/test_lora.py"}),
     "5": frozenset({"e2e/test_methods.py", "e2e/test_single_node.py"}),
     "6": frozenset({"e2e/test_training.py"}),
-    "7": frozenset({"hook/test_host_releases.py"}),
+    "7": frozenset({"hook/test_host_releases.py", "hook/test_trainers_flags.py"}),
     "8": frozenset({"scoring/test_in_their_own_folders.py"}),
     "9": frozenset({"e2e/test_study.py"}),
     "10": frozenset({"e2e/test_tutorials.py"}),

@@ -1,5 +1,6 @@
 """The CUDA stack, with and without flash-attn's extension and an nvcc of torch's version."""
 
+import re
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
@@ -149,8 +150,7 @@ def test_cuda_home_goes_before_the_path_and_the_path_before_the_default(machine,
 def test_no_nvcc_or_another_is_said_before_anything_is_built(version, said, machine):
     if version:
         machine(version)
-    with pytest.raises(SystemExit, match=rf"CUDA code cannot be compiled: .*{said}.* Install the CUDA toolkit 13\.0"):
-        cuda.main()
+    assert re.search(said, str(cuda.why_not_compiled()))
 
 
 def test_an_nvcc_that_says_nothing_is_not_used(machine):

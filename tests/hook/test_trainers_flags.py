@@ -62,6 +62,7 @@ def test_other_commands_are_taken(command):
     refuse_lost_rewards(command)
 
 
+@pytest.mark.long
 def test_ray_knows_the_trainers_command():
     words = ["openrlhf.cli.train_ppo_ray", "--algo.advantage.estimator", "rloo", "--ckpt.path", "my folder"]
     done = subprocess.run([sys.executable, "-c", DRIVER, *words], capture_output=True, text=True, check=True)

@@ -20,10 +20,10 @@ MODEL = {"model_fingerprint": "commit:dead"}
 GREEDY = {"n": 2, "temperature": 0.0, "max_new_tokens": 8}
 OTHERS = [
     (MODEL, "made for another model: it has 'commit:dead'"),
-    (GREEDY, "has 2 rollouts per prompt, but the run needs 16"),
-    ({"temperature": 0.0}, "sampled with temperature 0.0, but this run draws with 1.0"),
-    ({"top_p": 0.9}, "sampled with top_p 0.9, but this run draws with 1.0"),
-    ({"max_new_tokens": 8}, "sampled with max_new_tokens 8, but this run draws with 40"),
+    (GREEDY, "another number of rollouts per prompt: it has 2, this run has 16"),
+    ({"temperature": 0.0}, "another temperature: it has 0.0, this run has 1.0"),
+    ({"top_p": 0.9}, "another top_p: it has 0.9, this run has 1.0"),
+    ({"max_new_tokens": 8}, "another max_new_tokens: it has 8, this run has 40"),
     ({"extractor_version": "0"}, "holds answers read by version '0'"),
 ]
 

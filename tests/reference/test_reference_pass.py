@@ -75,7 +75,9 @@ def test_training_refuses_a_reference_whose_rows_were_changed_since(tmp_path):
 def test_training_by_an_agent_takes_no_reference_of_a_single_turn_and_no_file_without_an_agent(tmp_path):
     sampled(offline_pass(configured(tmp_path)), tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
     agent = ROOT / "examples" / "calculator_agent.py"
-    with pytest.raises(ReferencePassError, match="drawn by a single turn, but this run draws by calculator_agent"):
+    with pytest.raises(
+        ReferencePassError, match="another agent: it has 'a single turn', this run has 'calculator_agent"
+    ):
         check(configured(tmp_path, agent=str(agent)))
     (tmp_path / "their_agent.py").write_text("TURNS = 2\n")
     with pytest.raises(ConfigError, match="has no class AgentExecutor"):
@@ -88,8 +90,8 @@ def test_training_by_an_agent_takes_no_reference_of_a_single_turn_and_no_file_wi
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ({"n": 2}, "has 2 rollouts per prompt, but the run needs 16"),
-        ({"max_new_tokens": 8}, "sampled with max_new_tokens 8, but this run draws with 14"),
+        ({"n": 2}, "another number of rollouts per prompt: it has 2, this run has 16"),
+        ({"max_new_tokens": 8}, "another max_new_tokens: it has 8, this run has 14"),
     ],
 )
 def test_training_refuses_a_reference_that_was_sampled_otherwise_unless_the_configuration_says_so(

@@ -65,5 +65,4 @@ def failed(name: str, found: str, **numbers: float) -> CheckOutcome:
 
 
 def skipped(name: str, because: str) -> CheckOutcome:
-    """The outcome of what could not be tried here."""
     return CheckOutcome(name, "skipped", because)

@@ -57,7 +57,6 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether no outcome has failed."""
         return all(outcome.verdict != "fail" for outcome in self.outcomes)
 
 

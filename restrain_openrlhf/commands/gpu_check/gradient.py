@@ -81,7 +81,6 @@ class GradientCase:
 
     @property
     def rollouts(self) -> int:
-        """The number of rollouts of the step."""
         return ROLLOUTS * self.repeats
 
     @property
@@ -289,7 +288,6 @@ def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
 
 
 def main(words: Sequence[str]) -> None:
-    """Measure each case, and print a JSON line for it."""
     host_step.prepare_process()
     for word in words:
         sys.stdout.write(dump(measure(GradientCase(**json.loads(word)))))

@@ -49,7 +49,6 @@ def attention_of(asked: str, packed: bool) -> str:
 
 
 def strategy_of(args: Any) -> Any:
-    """The host's strategy, with its process group set up."""
     from openrlhf.utils import get_strategy  # noqa: PLC0415
 
     strategy = get_strategy(args)
@@ -97,7 +96,6 @@ def _with_adapter(model: Any) -> Any:
 
 
 def trained(model: Any) -> list[Any]:
-    """The parameters that have gradients."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 

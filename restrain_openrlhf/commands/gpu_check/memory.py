@@ -190,7 +190,6 @@ def _experience(args: Any, vocabulary: int) -> Any:
 
 
 def main(layers: str, *words: str) -> None:
-    """Print the memory of one step with this number of layers."""
     host_step.prepare_process()
     sys.stdout.write("\n" + dump(asdict(measure(words, int(layers)))))
 

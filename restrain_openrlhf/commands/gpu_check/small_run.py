@@ -121,16 +121,13 @@ class SmallRun:
 
     @property
     def run(self) -> RunFolder:
-        """The run's folder."""
         return RunFolder(self.folder / "run")
 
     @property
     def log(self) -> Path:
-        """The output of `restrain train`."""
         return self.folder / "train.log"
 
     def words(self) -> list[str]:
-        """The command line for `restrain`."""
         flags = {
             "actor.model_name_or_path": str(ADDITION.model),
             "data.prompt_dataset": str(self.folder / "prompts.jsonl"),
@@ -144,7 +141,6 @@ class SmallRun:
 
 
 def shared_run(out: Path, config: RunConfig | None) -> SmallRun:
-    """The run of the training check, with its prompts written."""
     layout = on_one_gpu() if detect().has_gpus else {}
     small = SmallRun(out / "train", {**layout, **adapter_of(config)})
     small.folder.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,6 @@ class Given:
 
     @property
     def words(self) -> list[str]:
-        """The words for argparse."""
         return [f"--{self.name}", *(str(agent_path()) if value == AGENT_PATH else value for value in self.values)]
 
     @property

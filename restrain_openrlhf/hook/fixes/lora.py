@@ -44,12 +44,10 @@ class MergedWeight:
 
     @property
     def shape(self) -> torch.Size:
-        """The shape of the base model's weight."""
         return self.weight.shape
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the base model's weight."""
         return self.weight.dtype
 
     @property
@@ -191,7 +189,6 @@ class WholeModel:
 
     @property
     def config(self) -> Any:
-        """The base model's."""
         return self.model.get_base_model().config
 
     def state_dict(self) -> dict[str, torch.Tensor]:

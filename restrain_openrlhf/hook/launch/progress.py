@@ -1,14 +1,11 @@
-"""Shows a run's progress: a bar on a terminal, otherwise a line with its time for each phase and step."""
+"""Shows a run's progress: a line with its time for each phase and step."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from statistics import median
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.text import Text
+from rich.console import Console
 
 from restrain_openrlhf.records.metrics import STEP_SECONDS, StepRow
 
@@ -24,61 +21,19 @@ def numbered(on_phase: OnPhase, total: int) -> OnPhase:
     return lambda name: on_phase(f"{next(numbers)} of {total}: {name}")
 
 
-COLUMNS = (
-    SpinnerColumn(),
-    TextColumn("{task.description}"),
-    BarColumn(),
-    MofNCompleteColumn(),
-    TimeElapsedColumn(),
-)
+class StepProgress:
+    """Prints a line with its time for each phase and step of a run."""
 
-
-class _BarAndFacts(Progress):
-    """A bar with the numbers of the last step below it, because a terminal of 80 columns cannot show both in a line."""
-
-    facts = ""
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        yield from super().get_renderables()
-        if self.facts:
-            yield Text(self.facts)
-
-
-@contextmanager
-def step_progress(label: str, console: Console) -> Iterator[tuple[OnPhase, OnStep]]:
-    """A progress bar on a terminal, else one line per event; yields the callbacks for a phase and for a step."""
-    with _BarAndFacts(*COLUMNS, console=console, disable=not console.is_terminal) as bar:
-        shown = _StepProgress(label, bar)
-        yield shown.on_phase, shown.on_step
-
-
-class _StepProgress:
-    """What a run has shown so far, on the console of its bar."""
-
-    def __init__(self, label: str, bar: _BarAndFacts) -> None:
-        self._label, self._bar, self._console = label, bar, bar.console
-        self._task = bar.add_task(label, total=None)
+    def __init__(self, label: str, console: Console) -> None:
+        self._label, self._console = label, console
         self._seconds: deque[float] = deque(maxlen=LATEST_STEPS)
 
     def on_phase(self, name: str) -> None:
-        """Show a new phase, of unknown length."""
-        # A task that has had a total keeps it: a phase without one needs a task of its own.
-        self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(f"{self._label}: {name}", total=None)
-        self._bar.facts = ""
-        self._print_line(name)
+        self._console.print(f"{datetime.now():%H:%M:%S}  {self._label}: {name}", markup=False, soft_wrap=True)
 
     def on_step(self, row: StepRow, total: int) -> None:
-        """Show a step of `total` steps."""
         self._seconds.extend([row.numbers[STEP_SECONDS]] if STEP_SECONDS in row.numbers else [])
-        facts = _pace(self._seconds, total - row.step) + _facts(row)
-        self._bar.facts = facts
-        self._bar.update(self._task, description=f"{self._label}: training", completed=row.step, total=total)
-        self._print_line(f"step {row.step}/{total}  {facts}")
-
-    def _print_line(self, text: str) -> None:
-        if not self._console.is_terminal:
-            self._console.print(f"{datetime.now():%H:%M:%S}  {self._label}: {text}", markup=False, soft_wrap=True)
+        self.on_phase(f"step {row.step}/{total}  {_pace(self._seconds, total - row.step)}{_facts(row)}")
 
 
 def _pace(seconds: deque[float], left: int) -> str:

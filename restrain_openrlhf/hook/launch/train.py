@@ -13,8 +13,6 @@ from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
 from restrain_openrlhf.hook.launch.stop_rules import Watch
-from restrain_openrlhf.machine.cuda import first_build
-from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_module, start_module
 from restrain_openrlhf.records.folder import MODEL, Completion, RunFolder
@@ -53,7 +51,7 @@ def train(
         watch = Watch.of(config, config.stop) if config.stop else None
         completion = folder.completion()
         if completion is None:
-            on_phase(f"starting Ray and vLLM{first_build(detect().has_gpus)}")
+            on_phase("starting Ray and vLLM; a machine's first run may compile kernels for minutes")
             rule = watch.should_stop if watch else None
             stopped = _run_host(folder, run.words(), lock, lambda row: on_step(row, total), rule)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)

@@ -40,7 +40,6 @@ class LogProbGap:
     token_mult_prob_error: float
 
     def scalars(self) -> dict[str, float]:
-        """All four by the names under which they are logged."""
         return {
             "logprob_gap": self.mean,
             "logprob_gap_relative": self.relative,
@@ -98,7 +97,6 @@ class StepRecord:
     agent: Mapping[str, float] = field(default_factory=dict)
 
     def scalars(self) -> dict[str, float]:
-        """The numbers of the step by the names under which they are logged."""
         named = {f"restrain/{name}": value for name, value in {**self.votes.scalars(), **self.gap.scalars()}.items()}
         arrived = {} if self.update_arrived is None else {UPDATE_ARRIVED: self.update_arrived}
         return {**named, **self.agent, **arrived}
@@ -177,7 +175,6 @@ def warn_once(warnings: Mapping[str, str | None], warned: frozenset[str]) -> fro
 
 
 def logprob_gap(tokens: TokenLogProbs) -> LogProbGap:
-    """The gap over all response tokens."""
     rollout, policy = tokens.rollout, tokens.policy
     total, size, count = float((rollout - policy).abs().sum()), float(rollout.abs().sum()), max(len(rollout), 1)
     log_ratio = (policy - rollout).double()  # e^89 is no fp32 number, and e^d - d - 1 of a small d is all rounding

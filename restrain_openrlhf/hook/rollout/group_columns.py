@@ -46,7 +46,6 @@ def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
 
 
 def vote_columns(request: GroupRequest, score: GroupScore) -> dict[str, float]:
-    """The columns of the whole group."""
     return {
         PROMPT_WEIGHT: score.prompt_weight,
         PENALIZED: float(score.penalized),

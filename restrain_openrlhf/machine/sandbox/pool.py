@@ -147,7 +147,6 @@ class Sandbox:
         return checked(text, len(job.inputs))
 
     def _is_free(self) -> bool:
-        """Whether the server reports that the program has ended."""
         self.control.settimeout(GRACE_SECONDS)
         with suppress(OSError):
             return self.control.recv(len(FREE)) == FREE

@@ -54,7 +54,6 @@ class Job:
     ignore_order: bool = False
 
     def as_bytes(self) -> bytes:
-        """The job as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
@@ -175,7 +174,6 @@ def _tests(job: Job) -> str:
 
 
 def _take_printed() -> str:
-    """What was printed since the last call."""
     sys.stdout.flush()
     text = os.pread(1, os.fstat(1).st_size, 0).decode("utf-8", "replace")
     os.ftruncate(1, 0)

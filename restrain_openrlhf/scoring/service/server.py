@@ -24,14 +24,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reference.artifact import SAMPLING, NeededReference, refuse_mismatch
 from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.scoring.service.get_reward import GetReward
-from restrain_openrlhf.scoring.service.requests import (
-    JsonLines,
-    Metrics,
-    RefusedError,
-    given_token,
-    log,
-    refused,
-)
+from restrain_openrlhf.scoring.service.requests import JsonLines, Metrics, RefusedError, given_token, log, refused
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 
 # All rollouts of a step connect at the same time. The kernel caps this number at net.core.somaxconn.
@@ -56,7 +49,6 @@ class Service:
         self.metrics = Metrics()
         self.get_reward = GetReward(config.service, scorer, self.metrics)
         self.metrics.pending.set_function(lambda: self.pending)
-        self.metrics.draining.set_function(lambda: self.draining)
 
     async def answer(self, request: Request) -> Response:
         """The reply to a rollout, counted in the metrics. An error becomes a reply as well."""
@@ -131,7 +123,7 @@ class DrainingServer(uvicorn.Server):
             timeout_graceful_shutdown=10,
         )
         super().__init__(config)
-        self.service, self.drain_since = service, math.inf
+        self.service, self.end = service, math.inf
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.should_exit = self.force_exit = self.service.draining
@@ -143,11 +135,10 @@ class DrainingServer(uvicorn.Server):
         collector = self.service.get_reward.collector
         for prompt in tuple(collector.groups) if counter % 5 == 0 else ():
             collector.sweep(prompt, now)
-        if self.service.draining and self.drain_since == math.inf:
+        if self.service.draining and self.end == math.inf:
             log("draining")
-            self.drain_since = now + timing.drain_notice
-        # First load balancers get time to see that the service is not ready, then waiting groups get time to complete.
-        if now >= self.drain_since and (not self.service.pending or now >= self.drain_since + timing.drain):
+            self.end = now + timing.drain
+        if self.service.draining and (not self.service.pending or now >= self.end):
             self.should_exit = True
             self.service.get_reward.stop()
         return await super().on_tick(counter)

@@ -12,7 +12,6 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
 
 TOKEN_VARIABLE = "RESTRAIN_TOKEN"
-FILE_VARIABLE = "RESTRAIN_TOKEN_FILE"
 MIN_TOKEN_LENGTH = 16
 
 
@@ -37,9 +36,7 @@ class Timing(_Block, strict=True):
     body: float = Field(30.0, gt=0)
     """Longest wait for a request's body, in seconds."""
     drain: float = Field(30.0, ge=0)
-    """Seconds after drain_notice that open requests have to complete."""
-    drain_notice: float = Field(5.0, ge=0)
-    """Seconds after SIGTERM during which /readyz says 503 before draining starts, so that load balancers notice."""
+    """Seconds after SIGTERM that open requests have to complete."""
 
 
 class RequestLimits(_Block, strict=True):
@@ -102,14 +99,13 @@ def load_service_config(path: Path) -> ServiceConfig:
 
 
 def load_token(file: Path | None) -> str | None:
-    """The token, from --token-file, from the file that RESTRAIN_TOKEN_FILE names, or from RESTRAIN_TOKEN; else None.
+    """The token, from --token-file or from RESTRAIN_TOKEN; else None.
 
     Raises ConfigError for a file that cannot be read, and for a token that is too short or not printable ASCII.
     """
-    named = file or os.environ.get(FILE_VARIABLE)
-    source = f"--token-file {file}" if file else f"{FILE_VARIABLE} {named}" if named else TOKEN_VARIABLE
+    source = f"--token-file {file}" if file else TOKEN_VARIABLE
     try:
-        token = Path(named).read_text(encoding="utf-8") if named else os.environ.get(TOKEN_VARIABLE)
+        token = file.read_text(encoding="utf-8") if file else os.environ.get(TOKEN_VARIABLE)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source}: cannot be read ({error}).") from None
     token = None if token is None else token.strip()

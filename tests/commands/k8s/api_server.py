@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.config.documents import LOADER
+
 Object = dict[str, Any]
 # group/version: kinds, with a dash where a kind is in no namespace; the plural is the kind's, in small letters.
 KINDS = {
@@ -92,7 +94,7 @@ class ApiServer:
 
     def put(self, kind: str, name: str, **parts: Any) -> None:
         """Writes an object that a controller would."""
-        self._keep({"kind": kind, "metadata": {"name": name, "namespace": "restrain"}, **parts})
+        self.keep({"kind": kind, "metadata": {"name": name, "namespace": "restrain"}, **parts})
 
     def of(self, kind: str) -> list[Object]:
         return [each for (found, *_), each in self.objects.items() if found == kind]
@@ -128,10 +130,11 @@ class ApiServer:
         if kind is None:
             raise RefusedError(404, "NotFound", MISSING)
         if method in ("POST", "APPLY"):
-            return self._keep(body)
+            return self.keep(body)
         return self._one(method, kind, (namespace or "", name), body, log) if name else self._list(kind, query)
 
-    def _keep(self, new: Object) -> Object:
+    def keep(self, new: Object) -> Object:
+        """Writes an object, and begins the job that it is."""
         key = (new["kind"], new["metadata"].get("namespace", ""), new["metadata"]["name"])
         each = {"apiVersion": API_OF[new["kind"]], **copy.deepcopy(new)}
         each["metadata"] |= {
@@ -158,7 +161,7 @@ class ApiServer:
             pod = {"kind": "Pod", "metadata": {**job["metadata"], "name": f"{name}-{index}", "labels": labels}}
             pod |= {"spec": copy.deepcopy(template["spec"]), "status": {"phase": "Pending"}}
             merge(pod, self.pod or {})
-            self._keep(pod)
+            self.keep(pod)
 
     def _refuse_missing(self, pod: Object) -> None:
         """A pod would wait for ever for what no step has applied."""
@@ -262,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         url = urllib.parse.urlsplit(self.path)
         query = {key: values[-1] for key, values in urllib.parse.parse_qs(url.query).items()}
         size = int(self.headers.get("Content-Length") or 0)
-        body = yaml.safe_load(self.rfile.read(size)) if size else None
+        body = yaml.load(self.rfile.read(size), LOADER) if size else None
         method = "APPLY" if "apply-patch" in self.headers.get("Content-Type", "") else self.command
         with self.lock:
             if not url.path.startswith("/openapi") and url.path.count("/") > 3:

@@ -12,7 +12,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
+from restrain_openrlhf.config.documents import LOADER
 from tests.command_line import restrain
 from tests.commands.k8s.api_server import FAILED, ApiServer
 from tests.commands.k8s.experiments import IMAGE, PRESET, render
@@ -25,6 +27,7 @@ NAME = "one-gpu-qwen3-0-6b-base-8d5f6f"
 STEPS = ["prefetch", "data", "benchmarks", "reference", "merge-reference", "premise", "train", "evaluation", "regrade"]
 # A few steps are enough for most questions.
 SHORT = ("--only", "prefetch", "--only", "merge-reference")
+SHARED = ("admin", "platform", "claims")
 QUEUED = {"config": PRESET, "overlay": "multi-node-h100"}
 
 
@@ -56,12 +59,21 @@ class Cluster:
         done = self.call("kubectl", *words)
         assert done.returncode == 0, done.stderr
 
-    def apply(self, manifests: Path, *steps: str) -> None:
+    def has(self, manifests: Path, *steps: str) -> None:
+        """What kubectl would have applied earlier."""
         for step in steps:
-            self.kubectl("apply", "--server-side", "-f", *manifests.glob(f"*-{step}.yaml"))
+            (file,) = manifests.glob(f"*-{step}.yaml")
+            for each in yaml.load_all(file.read_text(), LOADER):
+                self.server.keep(each)
 
     def run(self, manifests: Path, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
         return self.call("/bin/sh", manifests / "run.sh", *words, **more)
+
+    def run_step(self, manifests: Path, name: str) -> subprocess.CompletedProcess[str]:
+        """This step's own call of run.sh, where all that comes before it is there."""
+        functions, _, calls = (manifests / "run.sh").read_text().partition("\nready\n")
+        (call,) = [line for line in calls.splitlines() if f"-{name}.yaml " in line]
+        return self.call("/bin/sh", "-c", f"{functions}\n{call}", manifests / "run.sh")
 
     def writes(self) -> list[str]:
         return [call for call in self.server.calls if not call.startswith("GET")]
@@ -69,14 +81,14 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path):
-    """A cluster whose administrator has applied the first file of a rendering."""
+    """A cluster that has what all experiments share, as it is in a rendering, or some of that."""
 
-    def made(manifests: Path | None = None, **settings: object) -> Cluster:
+    def made(manifests: Path | None = None, there: tuple[str, ...] = SHARED, **settings: object) -> Cluster:
         server = ApiServer(**settings)
         server.serve(tmp_path)
         one = Cluster(tmp_path, server)
         if manifests:
-            one.apply(manifests, "admin")
+            one.has(manifests, *there)
         return one
 
     return made
@@ -84,7 +96,7 @@ def cluster(tmp_path):
 
 def test_every_step_is_applied_after_the_one_before_has_ended(cluster):
     waits = {"train": ["waiting", "running", "running"]}
-    one = cluster(folder(), goes=waits, prints={"train": "step 3 of 9\n"})
+    one = cluster(folder(), there=("admin",), goes=waits, prints={"train": "step 3 of 9\n"})
     done = one.run(folder())
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "Everything is complete."
@@ -108,10 +120,11 @@ def test_a_ray_job_that_is_tried_again_is_waited_for(cluster):
 
 def test_what_is_there_is_waited_for_and_left_alone(cluster):
     one = cluster(folder(*SHORT), goes={"prefetch": ["running"] * 3})
-    one.apply(folder(*SHORT), "platform", "claims", "prefetch")
+    one.has(folder(*SHORT), "prefetch")
     done = one.run(folder(*SHORT))
     assert done.returncode == 0, done.stderr
-    assert sum(call.startswith("APPLY") and call.endswith(f"jobs/prefetch-{NAME}") for call in one.server.calls) == 1
+    applied = {call.rpartition("/")[2] for call in one.server.calls if call.startswith("APPLY") and "/jobs/" in call}
+    assert applied == {f"merge-reference-{NAME}"}
     before = one.writes()
     again = one.run(folder(*SHORT))
     assert (again.returncode, one.writes()) == (0, before), again.stderr
@@ -135,7 +148,7 @@ def test_two_experiments_do_not_draw_one_pass_at_the_same_time(cluster):
     first = folder("--only", "reference", overlay="single-node-8gpu")
     second = folder("--only", "reference", "--set", "run_dir=runs/second", overlay="single-node-8gpu")
     one = cluster(first, goes={"reference": ["running"] * 3})
-    one.apply(first, "platform", "claims", "reference")
+    one.has(first, "reference")
     done = one.run(second)
     assert done.returncode == 0, done.stderr
     assert f"is being drawn by reference-{NAME}" in done.stdout
@@ -159,7 +172,7 @@ def test_training_waits_for_what_premise_says(cluster, tmp_path):
 
 def test_the_platform_of_other_experiments_is_changed_by_nobodys_mistake(cluster):
     other = folder(*SHORT, "--pull-secrets", "regcred")
-    one = cluster(folder(*SHORT))
+    one = cluster(folder(*SHORT), there=("admin",))
     assert one.run(folder(*SHORT)).returncode == 0
     before = one.writes()
     done = one.run(other)
@@ -244,7 +257,7 @@ def test_why_a_job_waits_is_printed_and_what_cannot_end_well_is_given_up(cluster
     if said:
         about = said["involvedObject"]["name"].replace("JOB", f"data-{NAME}")
         one.server.put("Event", "one", **{**said, "involvedObject": {"name": about}})
-    done = one.run(manifests)
+    done = one.run_step(manifests, "data")
     assert (printed or said["message"]) in done.stdout
     assert (done.returncode, "cannot run" in done.stderr) == ((0, False) if waits else (1, True)), done.stderr
 
@@ -252,7 +265,9 @@ def test_why_a_job_waits_is_printed_and_what_cannot_end_well_is_given_up(cluster
 @pytest.mark.parametrize("state", ["waiting", "running"])
 def test_a_pod_on_a_lost_node_is_told_of_and_waited_for(cluster, state):
     lost = {"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}, "spec": {"nodeName": "a"}}
-    done = cluster(folder("--only", "data"), goes={"data": [state] * 3}, pod=lost).run(folder("--only", "data"))
+    done = cluster(folder("--only", "data"), goes={"data": [state] * 3}, pod=lost).run_step(
+        folder("--only", "data"), "data"
+    )
     assert (done.returncode, "Terminating since 2026-01-02T03:04:05Z on node a" in done.stdout) == (0, True)
 
 
@@ -266,7 +281,7 @@ def test_what_the_queue_says_is_printed(cluster, message, waits):
     reserved = {"type": "QuotaReserved", "status": "False", "message": message}
     one.server.put("Workload", "w", status={"conditions": [reserved]})
     one.server.of("Workload")[0]["metadata"]["ownerReferences"] = [{"kind": "Job", "name": job}]
-    done = one.run(manifests)
+    done = one.run_step(manifests, "reference")
     assert (done.returncode == 0, f": {message}" in done.stdout) == (waits, True), done.stderr
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.scoring.service.requests import given_token
-from restrain_openrlhf.scoring.service.service_config import FILE_VARIABLE, TOKEN_VARIABLE, load_token
+from restrain_openrlhf.scoring.service.service_config import TOKEN_VARIABLE, load_token
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -70,20 +70,13 @@ def test_a_token_may_hold_a_colon():
     assert given_token(basic("user:a:b")["Authorization"]) == "a:b"
 
 
-def test_without_a_file_the_environment_has_the_token_or_the_file_that_it_names(monkeypatch, tmp_path):
+def test_without_a_file_the_environment_has_the_token(monkeypatch, tmp_path):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    monkeypatch.delenv(FILE_VARIABLE, raising=False)
     assert load_token(None) is None
     monkeypatch.setenv(TOKEN_VARIABLE, "e" * 20)
     assert load_token(None) == "e" * 20
-    for name in "fg":
-        (tmp_path / name).write_text(name * 20 + "\n")
-    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "f"))
-    assert load_token(None) == "f" * 20
-    assert load_token(tmp_path / "g") == "g" * 20
-    monkeypatch.setenv(FILE_VARIABLE, "/absent")
-    with pytest.raises(ConfigError, match="RESTRAIN_TOKEN_FILE /absent: cannot be read"):
-        load_token(None)
+    (tmp_path / "token").write_text("g" * 20 + "\n")
+    assert load_token(tmp_path / "token") == "g" * 20
 
 
 @pytest.mark.parametrize("token", ["", "short", "é" * 20, "a b\x00" * 10])
