@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +27,7 @@ from restrain_openrlhf.commands.premise.frozen import from_reference, from_rollo
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import MISSING_LIMIT, RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.evaluation.grade import SizeRow, wilson_interval
 from restrain_openrlhf.method import build, parse_settings
 
 N_SAMPLES = "rollout.n_samples_per_prompt"
@@ -126,7 +128,12 @@ def findings(premise: Premise) -> list[PremiseFinding]:
         texts.append(many + refused * (premise.missing_share > MISSING_LIMIT))
     if premise.chosen.mean_advantage == 0:
         texts.append(f"{premise.chosen.name} has no advantage on any prompt: nothing would be learned.")
-    found = [*(PremiseFinding("warning", text) for text in texts), *_reliability(premise), *_penalty(premise)]
+    found = [
+        *(PremiseFinding("warning", text) for text in texts),
+        *_reliability(premise),
+        *_penalty(premise),
+        *_kappa(premise),
+    ]
     return sorted(found, key=lambda finding: finding.level != "warning")
 
 
@@ -172,6 +179,43 @@ def _penalty(premise: Premise) -> Iterator[PremiseFinding]:
             "squared advantage. On-policy it rewards any agreement, right or wrong. Train with `delta: 0` first, which "
             "leaves those prompts out, and compare.",
         )
+
+
+def best_kappa(rows: Sequence[SizeRow]) -> int:
+    """The κ with the fewest right majorities below it and wrong ones from it on; of several the smallest, 0 for none.
+
+    Larger than every size where no size is right more often than not.
+    """
+
+    def errors(kappa: int) -> float:
+        return sum(
+            row.problems * (row.majority_accuracy if row.size < kappa else 1 - row.majority_accuracy) for row in rows
+        )
+
+    return min([0, *(row.size + 1 for row in rows)], key=lambda kappa: (round(errors(kappa), 6), kappa))
+
+
+def _kappa(premise: Premise) -> Iterator[PremiseFinding]:
+    """Another κ, where gold tells that the majorities between the two are treated wrongly (95 %, Wilson)."""
+    gold, given = premise.gold, premise.settings.get("kappa")
+    if gold is None or gold.prompts < LEAST_GOLD or given is None or premise.group_size != premise.n:
+        return
+    now, best = int(given if given >= 1 else ceil(given * premise.n)), best_kappa(gold.by_size)
+    between = [row for row in gold.by_size if min(now, best) <= row.size < max(now, best)]
+    if not between:
+        return
+    count = sum(row.problems for row in between)
+    right = sum(row.problems * row.majority_accuracy for row in between)
+    low, high = wilson_interval(right, count)
+    if best < now and low > 0.5:  # noqa: PLR2004
+        text = f"more often than not, and kappa: {given:g} penalises them"
+    elif best > now and high < 0.5:  # noqa: PLR2004
+        text = f"less often than not, and kappa: {given:g} believes them"
+    else:
+        return
+    sizes = " to ".join(map(str, dict.fromkeys((between[0].size, between[-1].size))))
+    share = f"{right / count:.0%} [{low:.0%}, {high:.0%}] of {count} prompts"
+    yield PremiseFinding("note", f"Majorities of {sizes} of {premise.n} are right {text} ({share}). Try kappa: {best}.")
 
 
 def _table(columns: Sequence[str], title: str, caption: str | None = None) -> Table:

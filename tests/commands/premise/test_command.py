@@ -5,6 +5,8 @@ import json
 import pytest
 
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
+from restrain_openrlhf.commands.premise.command import best_kappa
+from restrain_openrlhf.evaluation.grade import SizeRow
 from tests.command_line import refused, restrain
 from tests.commands.premise.passes import counted, pass_of_responses, write_gold, write_pass
 
@@ -210,3 +212,43 @@ REF = "--reference {}/ref.jsonl"
 )
 def test_what_cannot_be_read_or_tried_is_refused(files, words, said):
     assert said in refused("premise", *words.format(*[files] * words.count("{}")).split())
+
+
+def sized(*rows):
+    """Majorities by size: (size, prompts, right)."""
+    return [
+        SizeRow(size=m, problems=n, majority_accuracy=r / n, majority_low=0, majority_high=1, mean_accuracy=0)
+        for m, n, r in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "kappa"),
+    [
+        ([(1, 18, 1), (2, 7, 4), (3, 6, 5)], 2),  # errors of 1, 2 and 3: 21, 5, 6
+        ([(2, 10, 9), (5, 10, 9)], 0),
+        ([(2, 10, 1), (5, 10, 1)], 6),
+        ([(2, 10, 5), (5, 10, 10)], 0),  # a tie goes to the smaller
+    ],
+)
+def test_the_best_kappa_by_hand(rows, kappa):
+    assert best_kappa(sized(*rows)) == kappa
+
+
+@pytest.mark.parametrize(
+    ("right_of_two", "given", "said"),
+    [
+        (36, 3, "more often than not, and kappa: 3 penalises them (90% [77%, 96%] of 40 prompts). Try kappa: 0."),
+        (4, 2, "less often than not, and kappa: 2 believes them (10% [4%, 23%] of 40 prompts). Try kappa: 3."),
+        (22, 3, None),
+        (36, 2, None),
+    ],
+)
+def test_another_kappa_is_named_where_gold_tells_it(tmp_path, right_of_two, given, said):
+    groups = [["1", "1", "2", "3"]] * 40 + [["1", "1", "1", "2"]] * 40
+    gold = ["1" if n < right_of_two else "9" for n in range(40)] + ["1"] * 40
+    reference, answers = write_pass(tmp_path / "ref.jsonl", groups), write_gold(tmp_path / "g.jsonl", gold)
+    found = document("--reference", reference, "--gold", answers, "--set", f"kappa={given}")
+    texts = [each["text"] for each in found["findings"]]
+    found = [text for text in texts if text.startswith("Majorities of 2 of 4 are right ")]
+    assert [text.removeprefix("Majorities of 2 of 4 are right ") for text in found] == ([said] if said else [])
