@@ -150,7 +150,7 @@ CASES = {
         rewards=[5 / 6, 5 / 6, 2 / 3, 0, 1, 1, 1, 1],
         advantages=[*[(58 + 50 * A) / 216] * 2, (23 - 5 * A) / 108, -(81 + 45 * A) / 108, 0, 0, 0, 0],
     ),
-    # The majority's share is 1/2, and the rare 3 has 1/4 - 1/2. Distances from the mean: 5, 5, -7, -3 of 16, std 6 / 16.
+    # The majority's share is 1/2, and the rare 3 has 1/4 - 1/2. From the mean they are 5, 5, -7, -3 of 16; std 6 / 16.
     # In the second group no answer is common enough, and all are negative alike.
     "scrl": one_label(
         {"name": "scrl", "negative_share": 0.5},

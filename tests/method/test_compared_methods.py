@@ -77,7 +77,7 @@ def test_scrl_is_grpo_on_its_rewards(raw, data):
 
 
 def test_groups_of_scrl_worked_by_hand():
-    """Of 16: 8 believed (.5), 4 neither, one each of 4 answers negative (1/16 - 1/8). 6 and 4 lead by .125, too little."""
+    """Of 16: 8 believed (.5), 4 neither, 4 alone and negative (1/16 - 1/8). 6 lead 4 by .125, which is too little."""
     strong = method(name="scrl").score([0] * 8 + [1] * 4 + [2, 3, 4, 5])
     assert strong.rewards.tolist() == [0.5] * 8 + [0] * 4 + [-1 / 16] * 4
     assert strong.penalized == 0.25

@@ -1,13 +1,10 @@
-"""GMAE₀ (https://arxiv.org/abs/2609.36750): TTRL's majority, averaged over the groups that a rollout might have been in.
+"""GMAE₀ (https://arxiv.org/abs/2609.36750): TTRL's majority, averaged over the groups a rollout might have been in.
 
 A context is a rollout and G − 1 others of the N that vote. P_i is the share of contexts whose majority is the rollout's
 answer, and v_i is 1 with chance P_i, independently of each other. A_i = E[(v_i − mean) / (std + ε)] (eq. 8 and 10).
-
-Two things differ. The paper draws some contexts at random; here P_i counts all, exactly. Its last step multiplies the
-advantages of a batch by one factor, at least 1, so that their scale is TTRL's again (1.15 to 1.35, eq. 13): left out,
-since a method sees one group. Its ablation without that step: 35.6, with it 37.1.
-
-Assumed: tied majorities share a context. With G = N and no tie, this is TTRL.
+Here P_i counts all contexts, of which the paper draws some. Its last step brings the advantages of a batch back to
+TTRL's scale (eq. 13: one factor, 1.15 to 1.35; its average is 35.6 without and 37.1 with it): left out, since a method
+sees one group. Assumed: tied majorities share a context. With G = N and no tie this is TTRL.
 """
 
 from collections import Counter
@@ -36,44 +33,38 @@ class Gmae0(SeparatesVoters, PenalizesOnlyMissing):
         size = (votes.n + 1) // 2 if self.context is None else self.context
         if size > votes.n:
             raise GroupError(f"A context of {size} rollouts needs as many votes, but {votes.n} vote. Lower `context`.")
-        chances = np.array([chance(count, votes, size) for count in votes.counts])
+        counts = tuple(sorted(votes.counts))
+        chances = np.array([chance(count, counts, votes.n, size) for count in votes.counts])
         rewards = by_label(votes, chances)
         return GroupScore(votes, chances, AdvantagePair.of(self.expected_advantages(rewards)), rewards)
 
     def expected_advantages(self, chances: Floats) -> Floats:
         """E[(v_i − mean) / (std + ε)], (n,), of independent v_i that are 1 with these chances (n,)."""
-        n = len(chances)
-        ones = np.arange(n + 1) / n
-        scale = deviation(ones, n, self.ddof)
-        inverse = np.where(scale > 0, 1 / (np.where(scale > 0, scale, 1.0) + self.eps), 0.0)
-        of_one, of_zero = (1 - ones) * inverse, -ones * inverse
-        found = {}
-        for place, p in enumerate(chances.tolist()):
-            if p not in found:
-                others = reduce(np.convolve, [[1 - q, q] for q in np.delete(chances, place)], np.ones(1))
-                found[p] = p * others @ of_one[1:] + (1 - p) * others @ of_zero[:-1]
-        return np.array([found[p] for p in chances.tolist()])
-
-
-def chance(count: int, votes: Votes, size: int) -> float:
-    """The chance that a rollout's answer, which `count` of the voters gave, is the majority of its context."""
-    others = list(votes.counts)
-    others.remove(count)
-    return _chance(count, tuple(sorted(others)), votes.n - sum(votes.counts), size)
+        means = np.arange(len(chances) + 1) / len(chances)
+        std = deviation(means, len(chances), self.ddof)
+        inverse = np.where(std > 0, 1 / (np.where(std > 0, std, 1.0) + self.eps), 0.0)
+        expected = {}
+        for p in set(chances.tolist()):
+            others = np.delete(chances, chances.tolist().index(p))
+            ones = reduce(np.convolve, [[1 - q, q] for q in others], np.ones(1))
+            expected[p] = ones @ (p * (1 - means[1:]) * inverse[1:] - (1 - p) * means[:-1] * inverse[:-1])
+        return np.array([expected[p] for p in chances.tolist()])
 
 
 @lru_cache(maxsize=4096)
-def _chance(count: int, others: tuple[int, ...], missing: int, size: int) -> float:
-    shares, room = 0.0, comb(count + sum(others) + missing - 1, size - 1)
+def chance(count: int, counts: tuple[int, ...], n: int, size: int) -> float:
+    """P of a label with `count` of n votes, when the labels have these `counts`, in contexts of `size` rollouts."""
+    others, missing, won = [*(Counter(counts) - Counter([count])).elements()], n - sum(counts), 0.0
     for own in range(1, min(count, size) + 1):
-        # In how many ways others are chosen, by how many they are, and how many labels tie with the rollout's.
+        # In how many ways others are chosen, by how many they are, and by how many labels tie at `own`.
         ways = Counter({(0, 0): 1})
         for label in others:
             grown: Counter[tuple[int, int]] = Counter()
             for (chosen, tied), many in ways.items():
-                for votes in range(min(label, own, size - own - chosen) + 1):
-                    grown[chosen + votes, tied + (votes == own)] += many * comb(label, votes)
+                for more in range(min(label, own, size - own - chosen) + 1):
+                    grown[chosen + more, tied + (more == own)] += many * comb(label, more)
             ways = grown
-        rest = ((many * comb(missing, size - own - chosen), tied) for (chosen, tied), many in ways.items())
-        shares += sum(comb(count - 1, own - 1) * many / room / (tied + 1) for many, tied in rest)
-    return shares
+        for (chosen, tied), many in ways.items():
+            contexts = comb(count - 1, own - 1) * many * comb(missing, size - own - chosen)
+            won += contexts / comb(n - 1, size - 1) / (tied + 1)
+    return won

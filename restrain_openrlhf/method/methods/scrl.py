@@ -55,19 +55,18 @@ class Scrl(SeparatesVoters, PenalizesOnlyMissing):
 
     def is_strong(self, votes: Votes) -> bool:
         """p_1 ≥ τ_pos and p_1 − p_2 > τ_marg."""
-        first, second = sorted([0, 0, *votes.counts])[:-3:-1]
-        is_large, leads = first / votes.n >= self.positive_share, (first - second) / votes.n > self.positive_margin
-        return first > 0 and is_large and leads
+        second, first = sorted([0, 0, *votes.counts])[-2:]
+        leads = (first - second) / votes.n > self.positive_margin
+        return leads and first / votes.n >= self.positive_share
 
     def excess_entropies(self, votes: Votes, facts: PromptFacts) -> Floats:
         """H_j − H̄ of each label, (m,); 0 for a label that no trained rollout has, and where no entropies are drawn."""
-        if self.entropy_top_k is None:
-            return np.zeros(len(votes.counts))
-        entropies, labels = facts.entropies_of(votes), votes.trained.classes
-        of_label = [
-            [h for h, label in zip(entropies, labels, strict=True) if label == j] for j in range(len(votes.counts))
-        ]
-        return np.array([np.mean(found) - entropies.mean() if found else 0.0 for found in of_label])
+        excess = np.zeros(len(votes.counts))
+        if self.entropy_top_k is not None:
+            entropies, labels = facts.entropies_of(votes), np.array(votes.trained.classes, dtype=float)
+            for label in set(labels[~np.isnan(labels)].astype(int)):
+                excess[label] = entropies[labels == label].mean() - entropies.mean()
+        return excess
 
     @model_validator(mode="after")
     def _entropies_are_drawn(self) -> Self:
