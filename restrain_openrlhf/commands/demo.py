@@ -26,7 +26,7 @@ from restrain_openrlhf.evaluation.result import Scores, accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, StepProgress, numbered
 from restrain_openrlhf.hook.launch.train import train
 from restrain_openrlhf.machine.processes import run_command
-from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.method import METHODS, build, parse_settings
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from restrain_openrlhf.reference import load_reference
@@ -104,7 +104,7 @@ def demo(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="restrain, ttrl, srt_offline, srt_easy, or grpo_gold (trains on gold answers). Repeatable.",
+            help=f"{', '.join(METHODS)}. grpo_gold trains on gold answers. Repeatable.",
             show_default="restrain and ttrl; with addition, restrain",
         ),
     ] = None,

@@ -80,7 +80,7 @@ TRAINING = (
 )
 VOTES = (
     Panel("mean majority share", vote("majority_share_mean")),
-    Panel("groups below κ", vote("low_consensus_share")),
+    Panel("penalised rollouts", vote("low_consensus_share")),
     Panel("unanimous groups", vote("unanimous_share")),
     Panel("effective number of labels", vote("effective_labels_mean")),
     Panel("voters without an answer", vote("missing_share_of_voters")),

@@ -68,14 +68,19 @@ def advantage_pair(votes: Votes, weights: Floats, ddof: int, eps: float) -> Adva
     `weights` is w_j (m,), and s_j the std of a 0/1 reward, with the divisor n − `ddof`. A unanimous label (std 0) has
     advantage 0; a missing answer has A⁺ = 0 and all labels in A⁻.
     """
-    correction = np.sqrt(votes.n / (votes.n - ddof)) if votes.n > ddof else 0.0
-    deviation = np.sqrt(votes.shares * (1 - votes.shares)) * correction
-    spread = deviation > 0
-    scale = np.where(spread, weights / (np.where(spread, deviation, 1.0) + eps), 0.0)
+    std = deviation(votes.shares, votes.n, ddof)
+    spread = std > 0
+    scale = np.where(spread, weights / (np.where(spread, std, 1.0) + eps), 0.0)
     gain, loss = scale * (1 - votes.shares), scale * votes.shares
     positive = by_label(votes, gain)
     negative = by_label(votes, _sum_of_others(loss), missing=loss.sum())
     return AdvantagePair(positive, 0.0 - negative)
+
+
+def deviation(shares: Floats, n: int, ddof: int) -> Floats:
+    """sqrt(f (1 − f)) · sqrt(n / (n − ddof)) of shares f of ones among n rewards, elementwise; 0 where n is ddof."""
+    std: Floats = np.sqrt(shares * (1 - shares)) * (np.sqrt(n / (n - ddof)) if n > ddof else 0.0)
+    return std
 
 
 def _sum_of_others(values: Floats) -> Floats:

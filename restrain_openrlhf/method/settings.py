@@ -79,14 +79,15 @@ class CommonSettings(BaseModel, ABC):
 
     def of_labels(self, votes: Votes, weights: Floats) -> GroupScore:
         """The score where label j is believed with weight w_j; `weights` is (m,)."""
-        return advantages.of_labels(votes, weights, self._ddof, self.eps)
+        return advantages.of_labels(votes, weights, self.ddof, self.eps)
 
     def of_rewards(self, votes: Votes, per_label: Floats, own: Floats | float = 0.0) -> GroupScore:
         """The score where a rollout's reward is that of its label, (m,), plus one of its `own`, (n,)."""
-        return advantages.of_rewards(votes, per_label, own, self._ddof, self.eps)
+        return advantages.of_rewards(votes, per_label, own, self.ddof, self.eps)
 
     @property
-    def _ddof(self) -> int:
+    def ddof(self) -> int:
+        """What the standard deviation subtracts from n."""
         return {"unbiased": 1, "population": 0}[self.std]
 
     def changed(self) -> set[str]:

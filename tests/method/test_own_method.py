@@ -1,14 +1,18 @@
 """A method from outside the package: in one process, and installed as a package of its own."""
 
+import re
 from dataclasses import fields
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import METHODS, PromptFacts, ReferenceVote, build, parse_settings, register
 from restrain_openrlhf.method.advantages import majority, uniform
 from restrain_openrlhf.method.settings import CommonSettings
+from restrain_openrlhf.method.types import count_votes
 
 
 @pytest.fixture
@@ -35,6 +39,28 @@ def test_a_method_from_outside_is_known_by_name_and_strict_like_the_others():
     assert method.score([0, 0, 1, 1]).label_weights.tolist() == [0.5, 0.5]
     with pytest.raises(ConfigError, match="Did you mean 'share'"):
         parse_settings({"name": "confident", "shar": 0.7})
+
+
+def test_the_pages_own_method_gives_what_the_page_says():
+    """3 of 16 agree: shares .1875 and .0625, mean .0859, std .0504. As weights of labels they give .175 (eq. 6)."""
+    page = (Path(__file__).parents[2] / "docs/concepts/method.md").read_text(encoding="utf-8")
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "@register" in block)
+    group, shares = [0, 0, 0, *range(1, 14)], np.array([3] + [1] * 13) / 16
+    exec(code, {"__name__": "proportional"})
+    try:
+        settings = parse_settings({"name": "proportional"})
+    finally:
+        del METHODS.classes["proportional"]
+    assert build(settings).score(group).pair.net[0] == pytest.approx(2.016, abs=5e-4)
+    assert settings.of_labels(count_votes(group), shares).pair.net[0] == pytest.approx(0.175, abs=5e-4)
+    assert "+2.016" in page
+    assert "+.175" in page
+
+
+def test_every_method_has_a_row_on_its_page():
+    page = (Path(__file__).parents[2] / "docs/concepts/method.md").read_text(encoding="utf-8")
+    missing = [name for name in METHODS if not re.search(rf"^\| `{name}` \| `method/methods/\w+\.py` \| ", page, re.M)]
+    assert not missing, "add a row to the table of methods in docs/concepts/method.md"
 
 
 def test_a_name_that_is_taken_is_refused(confident):

@@ -13,6 +13,9 @@ from tests.method import naive
 ON_EIGHT = {
     "restrain": ({}, {"prompt_weight": "online"}, {"prompt_weight": 0.25, "kappa": 20}, {"kappa": 0}),
     "ettrl": tuple({"trees": 1, "forks": 1, "branches": 7, "ear": ear} for ear in ("residual", "none")),
+    "gmae0": ({}, {"context": 3}),
+    "rent": ({"rollouts": 8},),
+    "scrl": ({}, {"votes": 8, "entropy_top_k": 20}),
 }
 TRIED = [(name, block) for name in METHODS for block in ON_EIGHT.get(name, ({},))]
 

@@ -1,5 +1,7 @@
 """The methods that come with the package, a file for each idea. Importing a file registers its methods."""
 
-from restrain_openrlhf.method.methods import ettrl, grpo_gold, restrain, srt, ttrl
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = ["ettrl", "grpo_gold", "restrain", "srt", "ttrl"]
+for _file in iter_modules(__path__):
+    import_module(f"{__name__}.{_file.name}")
