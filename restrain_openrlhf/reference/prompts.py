@@ -291,13 +291,16 @@ class PromptRows:
         """The row of the longest problem that the prompt contains; None if there are no rows at all.
 
         This works for every template, because the prompt contains the problem's text. A chat must be there with its
-        last message, and of several chats it is the one of which most is there. Raises DataError if the prompt contains
+        last message, and of several chats it is one of which all is there, or else most. Raises DataError if the prompt contains
         no problem of the file.
         """
         if not self.rows:
             return None
-        candidates = (texts for texts in self.rows if texts[-1] in prompt)
-        found = max(candidates, key=lambda texts: sum(len(text) for text in texts if text in prompt), default=None)
+
+        def there(texts: tuple[str, ...]) -> tuple[bool, int]:
+            return all(text in prompt for text in texts), sum(len(text) for text in texts if text in prompt)
+
+        found = max((texts for texts in self.rows if texts[-1] in prompt), key=there, default=None)
         if found is None:
             raise DataError(
                 f"{self.file}: the prompt {prompt[:80]!r} contains none of its {len(self.rows)} problems. Name the "
