@@ -291,8 +291,8 @@ class PromptRows:
         """The row of the longest problem that the prompt contains; None if there are no rows at all.
 
         This works for every template, because the prompt contains the problem's text. A chat must be there with its
-        last message, and of several chats it is one of which all is there, or else most. Raises DataError if the prompt contains
-        no problem of the file.
+        last message, and of several chats it is one of which all is there, or else most. Raises DataError if the prompt
+        contains no problem of the file.
         """
         if not self.rows:
             return None
