@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
-from restrain_openrlhf.config.checks.keys import UNSAID, unsaid_template
+from restrain_openrlhf.config.checks.keys import UNSAID, unsaid_template, why_dropped
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE, CONFIGS, typed
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig, StopRules, load_run_config
@@ -105,6 +105,8 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     takes_template = unsaid_template(flags_of(first)) is not None
     if takes_template and template:
         raise ConfigError(f"openrlhf: data.input_template is set. {UNSAID}")
+    if reason := why_dropped(template, first.openrlhf.get(CHAT_TEMPLATE), first.answers):
+        raise ConfigError(reason)
     chat = {f"openrlhf.{CHAT_TEMPLATE}": True} if takes_template else {}
     config = load_run_config(source, {**chosen, **chat, **length, **_own(job), "openrlhf.data.input_template": None})
     rules = typed(StopRules, {**(config.stop or StopRules()).model_dump(), **job.stop}, "--stop")

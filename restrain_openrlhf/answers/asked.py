@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row
 from restrain_openrlhf.errors import ConfigError, DataError
@@ -24,16 +25,16 @@ FORMS = (
 
 
 def compare_forms(kind: AnswerKind, prompts: Iterable[tuple[str, Row]]) -> str:
-    """A note if no prompt (its text and its row) asks for what the kind's own sentence asks for; empty otherwise.
+    """A note if none of the first prompts asks for what the kind's own sentence asks for; empty otherwise.
 
-    Raises ConfigError if each of the prompts asks for a form in which the kind reads no answer.
+    A prompt is its text and its row. Raises ConfigError if each asks for a form in which the kind reads no answer.
     """
-    known = list(prompts)
+    known = list(islice(prompts, COMPARED))
     unread = [why_unread(kind, text, row) for text, row in known]
     if known and all(unread):
         raise ConfigError(f"Each of the first {len(known)} prompts {unread[0]}")
     others = [_another_form(kind, text, row) for text, row in known]
-    return f"note: {others[0]}" if known and all(others) else ""
+    return others[0] or "" if known and all(others) else ""
 
 
 def why_unread(kind: AnswerKind, text: str, row: Row | None = None) -> str | None:
@@ -47,7 +48,7 @@ def why_unread(kind: AnswerKind, text: str, row: Row | None = None) -> str | Non
         if answers and not any(kind.extract(answer, known) in SAMPLES for answer in answers):
             return (
                 f"asks for {' and '.join(asked)}, in which the kind of answer {kind.name!r} reads none as it is set. "
-                f"{kind.reads} {_offer(kind, known)}, or choose a kind that reads what is asked for (`answers:`)."
+                f'{kind.reads} Ask for it, such as by "{kind.instruction_for(known)}", or change `answers:`.'
             )
     return None
 
@@ -58,13 +59,9 @@ def _another_form(kind: AnswerKind, text: str, row: Row) -> str | None:
         return None
     found = " and ".join(asked) or "neither a box, a tag, an announcement, JSON nor a block of code"
     return (
-        f"the prompts ask for {found}, and `answers:` is {kind.name}. {kind.reads} {_offer(kind, row)}, unless they "
-        "ask for such an answer in other words."
+        f"note: the prompts ask for {found}, and `answers:` is {kind.name}. {kind.reads} Unless they ask for it in "
+        f'other words, put a sentence such as "{own}" into data.input_template, or into the prompts themselves.'
     )
-
-
-def _offer(kind: AnswerKind, row: Row) -> str:
-    return f'Ask for it, such as by "{kind.instruction_for(row)}", in data.input_template or in the prompts themselves'
 
 
 def _asked(text: str) -> Mapping[str, str]:
@@ -72,6 +69,6 @@ def _asked(text: str) -> Mapping[str, str]:
     asked: dict[str, str] = {}
     for pattern, name, form in FORMS:
         for found in re.finditer(pattern, text):
-            tag = found[1] if found.re.groups else ""
+            tag = found[found.re.groups]
             asked.setdefault(name.replace("TAG", tag), form.replace("TAG", tag))
     return asked

@@ -81,7 +81,7 @@ def _findings() -> Iterator[Finding]:
         yield from gpu_findings()
     else:
         found = f"{detect().host_flags['ds.attn_implementation']}: no CUDA"
-        yield Finding("attention", found, True, _torchs_kernel())
+        yield Finding("attention", found, True, why_not_by_torch() or "")
         yield Finding("optimizer", "DeepSpeed's Adam, compiled by the C++ compiler at the first start", True)
     yield _tried("OpenRLHF contract", _contract)
 
@@ -186,7 +186,8 @@ def _shared_memory() -> Finding:
 
 def _attention() -> Finding:
     if not has_extension():
-        advice = f"{_torchs_kernel()} `make install-flash` adds flash_attention_2 and packing."
+        advice = why_not_by_torch() or f"ds.attn_implementation {BY_TORCH} packs by torch's own kernel"
+        advice += ". `make install-flash` adds flash_attention_2 and packing."
         return Finding("attention", "sdpa: flash-attn is not installed", True, advice)
     try:
         # torch loads the libraries to which the extension is linked.
@@ -197,14 +198,7 @@ def _attention() -> Finding:
             f"flash-attn was built for another torch ({error}). `pip uninstall flash-attn`, or `make install-flash`."
         )
         return Finding("attention", "flash_attention_2 cannot be loaded", False, advice)
-    return Finding("attention", "flash_attention_2, and packing where it is asked for", True, _torchs_kernel())
-
-
-def _torchs_kernel() -> str:
-    """Whether a configuration can ask for torch's own kernel."""
-    reason = why_not_by_torch()
-    named = f"ds.attn_implementation {BY_TORCH}"
-    return f"{named} cannot be used: {reason}." if reason else f"{named} packs by torch's own kernel."
+    return Finding("attention", "flash_attention_2, and packing where it is asked for", True, why_not_by_torch() or "")
 
 
 def _contract() -> str:

@@ -144,8 +144,8 @@ def load_benchmark(
         )
     known = BENCHMARKS.get(name)
     kind = asked or MATHEMATICS
-    own = (row_schemas.PLAIN, row_schemas.WORDED)[: 1 + (kind == MATHEMATICS)]
-    schemas = known.schemas if known else own
+    own = row_schemas.PLAIN_MATHEMATICS if kind == MATHEMATICS else row_schemas.PLAIN
+    schemas = known.schemas if known else (own,)
     place = _file_of(path) if path else _in_folder(name, folder)
     source = str(known.hub) if known and place == HUB else str(place)
     reader = None if known else PromptReader("--column", column)

@@ -155,8 +155,8 @@ def with_options(prompt: TextOrChat, row: Row) -> TextOrChat:
 
 
 def plain_answer(row: Row) -> str:
-    """The gold answer as text, or as JSON if it is a list or an object."""
-    value = row["answer"]
+    """The gold answer as text, or as JSON if it is a list or an object; without one that of the solution's last box."""
+    value = row["answer"] if "answer" in row else _gold(row)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else answer_text(value)
 
 
@@ -255,6 +255,7 @@ ANSWERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), worded)
 AMC = RowSchema((PROBLEM_COLUMNS, ("answer",)), amc)
 WORDED = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), worded)
 PLAIN = RowSchema((PROBLEM_COLUMNS, ("answer",)), plain)
+PLAIN_MATHEMATICS = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), plain)
 LETTERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), lettered)
 OLYMPIAD = RowSchema((("question",), ("final_answer",)), olympiad)
 GPQA = RowSchema(

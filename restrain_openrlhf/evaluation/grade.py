@@ -12,7 +12,7 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.data.gold import finite_answer
 from restrain_openrlhf.data.jsonl import Identified, identified, validated
 from restrain_openrlhf.data.prompt_reader import PromptReader, is_chat, text_of
-from restrain_openrlhf.data.tables import Cells, placed_rows
+from restrain_openrlhf.data.tables import placed_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -132,12 +132,12 @@ def placed_rollouts(path: Path) -> Iterator[tuple[str, RolloutsRow]]:
     Raises DataError for a damaged row, a row without responses, repeated ids, NULs, and an empty file.
     """
     place, reader = "", PromptReader("a column `problem`", "problem")
-
-    def worded(place: str, row: Cells) -> Cells:
-        is_text = not is_chat(row.get("problem"))
-        return row if is_text else {**row, "problem": text_of(reader.read(f"{path}, {place}", row))}
-
-    rows = ((place, validated(path, place, worded(place, row), RolloutsRow)) for place, row in placed_rows(path))
+    chats = ((place, row, is_chat(row.get("problem"))) for place, row in placed_rows(path))
+    read = (
+        (place, {**row, "problem": text_of(reader.read(f"{path}, {place}", row))} if chat else row)
+        for place, row, chat in chats
+    )
+    rows = ((place, validated(path, place, row, RolloutsRow)) for place, row in read)
     for place, row in identified(path, rows):
         if not row.responses:
             raise DataError(f"{path}, {place}: responses is empty. Remove the row.")

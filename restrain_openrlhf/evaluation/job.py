@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from restrain_openrlhf.answers import AnswerKind
-from restrain_openrlhf.answers.asked import COMPARED, compare_forms
+from restrain_openrlhf.answers.asked import compare_forms
 from restrain_openrlhf.config.command_line import ANSWERS, KindOption
 from restrain_openrlhf.data.benchmarks import LoadedBenchmark, benchmark_words, is_own_file, load_benchmark
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
@@ -215,19 +215,13 @@ def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer:
 
     Raises ConfigError if a template of the user's, or the problems, ask for a form that the kind does not read.
     """
-    kind = benchmark.kind
-    rows = [kind.row(each.text, each.row) for each in benchmark.problems]
-    prompts = [
-        Prompt(
-            each.id,
-            each.text,
-            render(worded(template, kind.instruction_for(row)), each.problem, tokenizer),
-            f"problem {each.id}",
-        )
-        for each, row in zip(benchmark.problems, rows, strict=True)
-    ]
-    compare_forms(kind, [(prompt.text, row) for prompt, row in zip(prompts[:COMPARED], rows, strict=False)])
-    return prompts
+    kind, problems = benchmark.kind, benchmark.problems
+    rows = [kind.row(each.text, each.row) for each in problems]
+    asked = [worded(template, kind.instruction_for(row)) for row in rows]
+    texts = [render(own, each.problem, tokenizer) for own, each in zip(asked, problems, strict=True)]
+    compare_forms(kind, zip(texts, rows, strict=True))
+    each_text = zip(problems, texts, strict=True)
+    return [Prompt(each.id, each.text, text, f"problem {each.id}") for each, text in each_text]
 
 
 @dataclass(frozen=True)
@@ -238,10 +232,7 @@ class Evaluation:
 
     @cached_property
     def benchmarks(self) -> tuple[LoadedBenchmark, ...]:
-        """The benchmarks with their problems.
-
-        Raises DataError for one that cannot be loaded, ConfigError for a file whose kind of answer is not known.
-        """
+        """The benchmarks. Raises DataError for one that cannot be loaded, ConfigError for a file of an unknown kind."""
         asked = self.request
         return tuple(
             load_benchmark(word, asked.benchmark_dir, self._kind(word), asked.column) for word in asked.benchmarks
@@ -249,17 +240,15 @@ class Evaluation:
 
     def _kind(self, word: str) -> AnswerKind | None:
         """The kind that was asked for; else of a file that of the run that trained the model, of a benchmark None."""
-        model, asked = self.request.model, self.request.answers
+        model, asked = Path(self.request.model), self.request.answers
         if asked is not None or not is_own_file(word):
             return asked
-        run = RunFolder.holding(model) if Path(model).exists() else None
-        if run is None:
-            raise ConfigError(
-                f"--benchmarks {word}: is a file of your own, and the model {model} is in the folder of no run that "
-                "would tell its kind of answer. Give the kind, such as --answers math, or --answers text "
-                "(docs/concepts/kinds.md)."
-            )
-        return run.kind
+        if model.exists() and (run := RunFolder.holding(str(model))):
+            return run.kind
+        raise ConfigError(
+            f"--benchmarks {word}: is a file of your own, and the model {model} is in the folder of no run that would "
+            "tell its kind of answer. Give the kind, such as --answers math or --answers text (docs/concepts/kinds.md)."
+        )
 
     @cached_property
     def tokenizer(self) -> Any:

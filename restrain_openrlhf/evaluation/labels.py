@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from itertools import product
 from os.path import commonprefix
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.prompt_reader import text_of
@@ -21,7 +21,7 @@ from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import wilson_interval
 from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.records.kept import KeptGroup
-from restrain_openrlhf.reference.prompts import PromptSource, all_rows, load_prompts, load_tokenizer
+from restrain_openrlhf.reference.prompts import PromptRows, PromptSource, all_rows
 
 # So many prompts are tried, because a gold file may only have some of them.
 MAX_PROMPTS_TRIED = 32
@@ -80,7 +80,7 @@ def gold_for(
         answers = gold.answers(str(flags.get("data.prompt_dataset")), asked)
     if kind.row_columns() | kind.graded_columns():
         rows = {text_hash(text): kind.graded_row(text, row) for text, row in _problems(flags, file)}
-    joined = join(prompts, answers, _problems_of_chats(flags))
+    joined = join(prompts, answers, _problems_of_chats(flags, prompts))
     if joined is None:
         raise DataError(
             f"{file}: answers none of the {len(prompts)} prompts that were kept (gold is matched by the hash of the "
@@ -102,20 +102,17 @@ def _problems(flags: Mapping[str, Any], gold: Path) -> Iterator[tuple[str, Mappi
     return ((text_of(reader.read(f"{source.dataset}, {where}", row)), row) for where, row in all_rows(source))
 
 
-def _problems_of_chats(flags: Mapping[str, Any]) -> Mapping[str, str]:
-    """The problems of a training set that has chats, by the policy's prompt; empty if it has none, or is not here.
+def _problems_of_chats(flags: Mapping[str, Any], prompts: Collection[str]) -> Mapping[str, str]:
+    """The problem of each prompt, whose messages are apart in it; empty if the training set has no chats or is absent.
 
-    The text of a chat is not a part of its prompt, so the prompts are written anew, by the model's chat template.
+    Raises DataError for a prompt that is not of the training set.
     """
-    name = str(flags.get("data.prompt_dataset"))
-    if not (flags.get("data.apply_chat_template") and Path(name).exists() and find_spec("transformers")):
+    if not (flags.get("data.apply_chat_template") and Path(str(flags.get("data.prompt_dataset"))).exists()):
         return {}
-    source = replace(_source(flags), apply_chat_template=True)
-    reader = source.reader()
-    if not any(isinstance(reader.read(f"{name}, {where}", row), list) for where, row in all_rows(source)):
-        return {}
-    tokenizer = load_tokenizer(str(flags["actor.model_name_or_path"]), source)
-    return {prompt.text: prompt.problem for prompt in load_prompts(source, tokenizer)}
+    source = _source(flags)
+    rows = PromptRows.of(Path(source.dataset), MATHEMATICS, reader=source.reader())
+    has_chats = any(len(texts) > 1 for texts in rows.rows)
+    return {prompt: str(row[PROBLEM]) for prompt in prompts if has_chats and (row := rows.find(prompt))}
 
 
 def _source(flags: Mapping[str, Any]) -> PromptSource:

@@ -6,8 +6,8 @@ and can then pack rollouts. OpenRLHF packs only if the attention's name contains
 another name. This can go when OpenRLHF or transformers supports torch's kernel.
 """
 
-import ast
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
@@ -69,19 +69,16 @@ def by_torch() -> tuple[Unsupported, ...]:
 
 def why_not_by_torch() -> str | None:
     """Why torch's own kernel cannot be used with the installed torch; None if it can, or if there is no torch."""
-    found = version_of("torch")
-    missing = [name for name in TAKEN if found is not None and name not in _taken_by_kernel()]
-    needed = "it needs torch.nn.attention.varlen.varlen_attn of torch 2.13 or newer"
+    found, torch = version_of("torch"), importlib.util.find_spec("torch")
+    if found is None or torch is None:
+        return None
+    # Its file is read, because importing torch costs seconds.
+    file = Path(str(torch.origin)).parent / "nn" / "attention" / "varlen.py"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    kernel = re.search(r"def varlen_attn\((.*?)\)\s*(?:->|:)", text, re.DOTALL)
+    missing = [name for name in TAKEN if not (kernel and re.search(rf"\b{name}\b", kernel[1]))]
+    needed = f"ds.attn_implementation {BY_TORCH} needs varlen_attn of torch 2.13 or newer"
     return f"{needed}; that of the installed torch {found} takes no {' and no '.join(missing)}" if missing else None
-
-
-def _taken_by_kernel() -> frozenset[str]:
-    """The parameters of varlen_attn, from its file, because importing torch costs seconds; none without the kernel."""
-    torch = importlib.util.find_spec("torch")
-    file = Path(torch.origin if torch and torch.origin else "absent").parent / "nn" / "attention" / "varlen.py"
-    tree = ast.parse(file.read_text(encoding="utf-8") if file.exists() else "")
-    kernels = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "varlen_attn")
-    return frozenset(each.arg for kernel in kernels for each in (*kernel.args.args, *kernel.args.kwonlyargs))
 
 
 def _packs_by_torch(flags: Mapping[str, Any]) -> bool:

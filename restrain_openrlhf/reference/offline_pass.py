@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.answers.asked import compare_forms
 from restrain_openrlhf.config.command_line import ANSWERS, AgentOption, KindOption
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
 from restrain_openrlhf.config.host_flags import flags_of
@@ -27,7 +28,6 @@ from restrain_openrlhf.reference.prompts import (
     PromptSource,
     load_prompts,
     load_tokenizer,
-    note_on_forms,
     prompt_set_hash,
     prompt_source,
     template_identity,
@@ -149,7 +149,8 @@ class OfflinePass:
         tokenizer = load_tokenizer(options.model, source)
         reader = source.reader()
         everything = load_prompts(source, tokenizer, kind, reader)
-        reader.note = "" if agent else note_on_forms(everything, kind)
+        if agent is None:
+            reader.note = compare_forms(kind, ((each.text, each.row) for each in everything))
         prompts = shard.of(everything)
         kind.check(prompt.row for prompt in prompts)
         refuse_long_prompts(prompts, tokenizer, options)

@@ -4,12 +4,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
-from restrain_openrlhf.answers.asked import COMPARED, compare_forms
+from restrain_openrlhf.answers.asked import compare_forms
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template, why_dropped
 from restrain_openrlhf.config.checks.model_files import template_of, why_unfit
@@ -116,21 +115,16 @@ def load_prompts(
     return prompts
 
 
-def note_on_forms(prompts: Iterable[Prompt], kind: AnswerKind) -> str:
-    """What is to be said of the form in which the first prompts ask for their answers. Raises as `compare_forms`."""
-    return compare_forms(kind, [(prompt.text, prompt.row) for prompt in islice(prompts, COMPARED)])
-
-
 def note_on_run(config: HookConfig, flags: Flags) -> str:
-    """`note_on_forms` for a run that is only shown; empty if its prompts, or the tokenizer for them, are not here."""
+    """The note of `compare_forms` on a run that is only shown; empty if its prompts or their tokenizer are not here."""
     model, in_chat_template = str(flags["actor.model_name_or_path"]), flags["data.apply_chat_template"]
     can_render = not in_chat_template or (template_of(model) and find_spec("transformers"))
     if config.agent or not can_render or not Path(flags["data.prompt_dataset"] or "no prompts").exists():
         return ""
     source = prompt_source(flags)
     render, reader = renderer(source, load_tokenizer(model, source) if in_chat_template else None), source.reader()
-    rows = (_prompt(source, where, row, reader, render, config.answers) for where, row in all_rows(source))
-    return note_on_forms(rows, config.answers)
+    prompts = (_prompt(source, where, row, reader, render, config.answers) for where, row in all_rows(source))
+    return compare_forms(config.answers, ((prompt.text, prompt.row) for prompt in prompts))
 
 
 def renderer(source: PromptSource, tokenizer: Any) -> Callable[[TextOrChat], str]:
@@ -281,7 +275,7 @@ class PromptRows:
     rows: Mapping[tuple[str, ...], Row] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, file: Path | None, kind: AnswerKind, graded: bool = False) -> Self:
+    def of(cls, file: Path | None, kind: AnswerKind, graded: bool = False, reader: PromptReader | None = None) -> Self:
         """The rows of a file, with the columns that the kind of answer reads, and those of gold if `graded`.
 
         Without a file there are no rows. Raises DataError for a file that cannot be read, a row without a problem, and
@@ -289,7 +283,7 @@ class PromptRows:
         """
         rows: dict[tuple[str, ...], Row] = {}
         own = kind.graded_row if graded else kind.row
-        reader = PromptReader("`restrain data prepare own --prompt-column`")
+        reader = reader or PromptReader("`restrain data prepare own --prompt-column`")
         for where, columns in all_rows(PromptSource(str(file))) if file is not None else ():
             asked = reader.read(f"{file}, {where}", columns)
             texts = [asked] if isinstance(asked, str) else [str(message["content"]) for message in asked]
@@ -304,13 +298,16 @@ class PromptRows:
         """The row of the longest problem that the prompt contains; None if there are no rows at all.
 
         This works for every template, because the prompt contains the problem's text. A chat must be there with its
-        last message, and of several chats it is the one of which most is there. Raises DataError if the prompt contains
-        no problem of the file.
+        last message, and of several chats it is one of which all is there, or else most. Raises DataError if the prompt
+        contains no problem of the file.
         """
         if not self.rows:
             return None
-        candidates = (texts for texts in self.rows if texts[-1] in prompt)
-        found = max(candidates, key=lambda texts: sum(len(text) for text in texts if text in prompt), default=None)
+
+        def there(texts: tuple[str, ...]) -> tuple[bool, int]:
+            return all(text in prompt for text in texts), sum(len(text) for text in texts if text in prompt)
+
+        found = max((texts for texts in self.rows if texts[-1] in prompt), key=there, default=None)
         if found is None:
             raise DataError(
                 f"{self.file}: the prompt {prompt[:80]!r} contains none of its {len(self.rows)} problems. Name the "

@@ -13,7 +13,7 @@ pytest.importorskip("vllm", reason="needs the sampling stack (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 COUNT = 200
-LENGTH = ("--template", "plain", "--max-new-tokens", "24", "--n", "8")
+LENGTH = ("--answers", "math", "--template", "plain", "--max-new-tokens", "24", "--n", "8")
 
 
 def command(out, benchmarks, *words):

@@ -154,7 +154,7 @@ def commands(machine, tmp_path, monkeypatch):
 def test_an_evaluation_of_two_benchmarks_is_drawn_by_all_engines_and_graded_once(commands, tmp_path):
     files = f"a={tmp_path / 'gold.jsonl'},b={tmp_path / 'gold.jsonl'}"
     words = ("--benchmarks", files, "--out", tmp_path / "eval", "--n", "2", "--max-new-tokens", "14")
-    done = restrain("eval", "--model", ADDITION.model, "--template", "plain", *words)
+    done = restrain("eval", "--model", ADDITION.model, "--answers", "math", "--template", "plain", *words)
     assert done.returncode == 0, done.stderr
     assert engines(tmp_path) == ["0", "1"], "one engine for both benchmarks"
     assert (done.stdout + done.stderr).count(f"{PROMPTS} problems, 2 responses each") == 2

@@ -157,31 +157,25 @@ def unfit_template(template: str | None) -> str | None:
     return None if fits else f"data.input_template is {template!r}: {wanted}"
 
 
-def template_without_effect(flags: Flags, config: HookConfig, _method: Method) -> str | None:
-    """The chat template takes the place of data.input_template, which OpenRLHF then drops, with what it asks for."""
-    return why_dropped(flags["data.input_template"], flags[CHAT_TEMPLATE], config.answers)
+def template_unlike_answers(flags: Flags, config: HookConfig, _method: Method) -> str | None:
+    """data.input_template asks for a form that the kind of answer does not read, or the chat template replaces it."""
+    template, kind = flags["data.input_template"], config.answers
+    if not template or flags[CHAT_TEMPLATE]:
+        return why_dropped(template, flags[CHAT_TEMPLATE], kind)
+    # Each row may name a kind of its own, and an agent takes the answer out of its turns in its own way.
+    is_known = COLUMN not in kind.row_columns() and config.agent is None
+    return f"data.input_template {reason}" if is_known and (reason := why_unread(kind, template)) else None
 
 
 def why_dropped(template: str | None, in_chat_template: bool | None, kind: AnswerKind) -> str | None:
     """Why OpenRLHF drops the input template (datasets/prompts_dataset.py, preprocess_data); None if it does not."""
     if not (template and in_chat_template):
         return None
-    own = kind.instruction_for({})
-    asked = f", and ask for the answer in the prompts themselves, such as by {own!r}" if own else ""
     return (
         f"{CHAT_TEMPLATE} is true, so that data.input_template has no effect: OpenRLHF drops {template!r}. Set "
-        f"data.input_template to null{asked}; or set {CHAT_TEMPLATE} to false."
+        "data.input_template to null, and ask for the answer in the prompts themselves, such as by "
+        f'"{kind.instruction_for({})}"; or set {CHAT_TEMPLATE} to false.'
     )
-
-
-def template_unlike_answers(flags: Flags, config: HookConfig, _method: Method) -> str | None:
-    """data.input_template asks for an answer in a form, such as a box, that the kind of answer does not read."""
-    template, kind = flags["data.input_template"], config.answers
-    # Each row may name a kind of its own, and an agent takes the answer out of its turns in its own way.
-    if not template or COLUMN in kind.row_columns() or config.agent is not None:
-        return None
-    reason = why_unread(kind, template)
-    return reason and f"data.input_template {reason}"
 
 
 def uncorrected_rollouts(flags: Flags, *_: object) -> str | None:
@@ -270,7 +264,6 @@ KEYS: tuple[Check, ...] = (
         "`stop:` is set, but no model is saved on the way, so that there would be no last good one. Set ckpt.save_hf "
         "to true and ckpt.save_steps to the number of steps between two models, or leave `stop:` out.",
     ),
-    template_without_effect,
     template_unlike_answers,
 )
 # These come last, because they ask for settings to be added and not to be changed.

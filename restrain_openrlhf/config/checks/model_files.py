@@ -75,17 +75,15 @@ def why_unfit(model: str, in_chat_template: bool) -> str | None:
 
 
 def _of_the_class(model: str) -> Mapping[str, Any]:
-    """The special tokens of a loaded tokenizer, which its class knows where the files name none; empty without one."""
-    file, name = model_file(model, "tokenizer.json"), "tokenizer_config.json"
+    """The special tokens of a tokenizer whose class knows them, and not its files; empty where it cannot be loaded."""
+    file, settings = model_file(model, "tokenizer.json"), model_file(model, "tokenizer_config.json")
     # A folder may do without settings. In the hub's cache, they are not there yet.
-    is_whole = Path(model).is_dir() or model_file(model, name) is not None
-    if file is None or not is_whole or find_spec("transformers") is None:
-        return {}
-    from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds, and most files name their tokens
+    if file and (settings or Path(model).is_dir()) and find_spec("transformers"):
+        from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds, and most files name their tokens
 
-    with suppress(OSError, ValueError):
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, local_files_only=True)
-        return {role: getattr(tokenizer, role) for role in ROLES}
+        with suppress(OSError, ValueError):
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, local_files_only=True)
+            return {role: getattr(tokenizer, role) for role in ROLES}
     return {}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from restrain_openrlhf.answers.asked import compare_forms
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
@@ -24,7 +25,6 @@ from restrain_openrlhf.reference.prompts import (
     count_labelled,
     load_prompts,
     load_tokenizer,
-    note_on_forms,
     prompt_source,
     refuse_lost_mark,
     template_identity,
@@ -122,7 +122,8 @@ class RunInputs:
         tokenizer = load_tokenizer(model, self.source)
         prompts = load_prompts(self.source, tokenizer, self.config.answers, self.reader)
         # What an agent adds to the prompts, and which part of its turns is read, is not known here.
-        self.reader.note = "" if self.config.agent else note_on_forms(prompts, self.config.answers)
+        if self.config.agent is None:
+            self.reader.note = compare_forms(self.config.answers, ((each.text, each.row) for each in prompts))
         for source in self._evaluated():
             reader = source.reader()
             for where, row in all_rows(source):

@@ -47,8 +47,8 @@ def rows(write_jsonl):
         {"problem": "What? And why?", "sign": "+"},
         {"problem": "Who", "sign": "*"},
         *(
-            {"problem": [{"role": "system", "content": text}, ASKS], "sign": sign}
-            for text, sign in (("Hi", "<"), ("Yo", ">"))
+            {"problem": [*({"role": "system", "content": text} for text in before), ASKS], "sign": sign}
+            for *before, sign in (("Hi", "What is it?", "|"), ("Hi", "<"), ("Yo", ">"))
         ),
     ]
     return PromptRows.of(write_jsonl("rows.jsonl", problems), Signed())
@@ -62,6 +62,7 @@ def rows(write_jsonl):
         ("<user>What? And who</user>", "-"),
         ("Who is it", "*"),
         ("Hi. Go on.", "<"),
+        ("Hi. What is it? Go on.", "|"),
         ("Yo. Go on.", ">"),
     ],
 )
