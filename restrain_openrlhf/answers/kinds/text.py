@@ -161,13 +161,12 @@ class ShortTexts(AnswerKind):
 
     def _stated(self, text: str) -> str | None:
         """What is in the tag, in the last box or after the marker."""
-        inside = self._tagged(text)
-        found = inside if inside is not None else last_boxes(text)
+        found = next(reading.enclosed(text, self.tag), None)
         return found if found is not None else self._marked(text)
 
     def _tagged(self, text: str) -> str | None:
         inside = reading.tagged(text, self.tag)
-        return None if inside is None else last_boxes(inside) or inside
+        return inside and (last_boxes(inside) or inside)
 
     def _marked(self, text: str) -> str | None:
         pattern = reading.ANSWER if self.marker is None else _pattern(self.marker)
