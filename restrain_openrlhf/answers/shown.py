@@ -17,7 +17,7 @@ _PLAIN = [*({"name": name} for name in ("math", "number", "choice", "text")), {"
 # How many groups other kinds read, and how many groups and answers of each are shown.
 _COMPARED, _GROUPS, _ANSWERS = 50, 3, 3
 # Characters of a response before and behind the marked words, and of these; places and words that are looked at.
-_BEFORE, _BEHIND, _PLACES, _WORDS, _LONGEST_RUN = 80, 30, 8, 200, 8
+_BEFORE, _BEHIND, _PLACES, _WORDS, _LONGEST_RUN = 80, 30, 8, 60, 8
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,10 @@ class Sample:
 
     def add(self, group: Responses) -> None:
         """Add a group, unless its responses are not at hand."""
-        if not group.texts:
-            return
-        if self.seen % self.stride == 0:
-            self.groups.append(group)
+        self.groups += [group] if group.texts and self.seen % self.stride == 0 else []
+        self.seen += bool(group.texts)
         if len(self.groups) > _COMPARED:
             self.groups, self.stride = self.groups[::2], 2 * self.stride
-        self.seen += 1
 
     def shown(self, kind: AnswerKind) -> list[Reading]:
         """What is read in some of the groups. Raises what the kind raises."""
@@ -88,9 +85,9 @@ class Sample:
         """
         if not kind.is_plain:
             return []
-        kinds = {_named(each): each for each in (kind, *map(parse_kind, _PLAIN))}
         found = []
-        for name, each in kinds.items():
+        for name, each in {_named(each): each for each in (kind, *map(parse_kind, _PLAIN))}.items():
+            # A prompt's row may not be in the form that another kind reads.
             with suppress(RestrainError):
                 found.append(_share(name, each, self.groups))
         return sorted(found, key=lambda share: (-share.agreeing, -share.read))
@@ -141,19 +138,21 @@ def place(kind: AnswerKind, response: str, answer: str | None, row: Row) -> tupl
     if not answer or not text:
         return None
     start = response.rfind(text) + max(len(text) - WINDOW, 0)
-    text = text[-WINDOW:]
-    found = list(_places(kind, text, answer, row))
-    read = (each for each in found if kind.is_plain and kind.extract(text[: each[0]] + text[each[1] :], row) != answer)
-    first, behind = next(read, found[0] if found else (-1, -1))
-    return None if behind < 0 else (start + first, start + behind)
+    text, found = text[-WINDOW:], None
+    for first, behind in _places(kind, text, answer, row):
+        found = found or (start + first, start + behind)
+        if kind.is_plain and kind.extract(text[:first] + text[behind:], row) != answer:
+            return start + first, start + behind
+    return found
 
 
 def _places(kind: AnswerKind, text: str, answer: str, row: Row) -> Iterator[tuple[int, int]]:
-    """The last places that have the answer, then those of the last words that have its key."""
-    for pattern in (rf"(?<!\w){re.escape(answer)}(?!\w)", re.escape(answer)):
-        if found := [each.span() for each in re.finditer(pattern, text)]:
-            yield from reversed(found[-_PLACES:])
-            break
+    """The last places that have the answer, if any as whole words, then those of the last words that have its key."""
+    exact = re.escape(answer)
+    as_words, anywhere = (
+        [each.span() for each in re.finditer(pattern, text)] for pattern in (rf"(?<!\w){exact}(?!\w)", exact)
+    )
+    yield from reversed((as_words or anywhere)[-_PLACES:])
     if kind.is_plain and len(answer) <= SHORT:
         yield from islice(_alike(kind, text, answer, row), _PLACES)
 

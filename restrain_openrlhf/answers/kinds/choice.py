@@ -100,13 +100,10 @@ class Choice(AnswerKind):
                 return found or None
         text = _without_a_list(text)
         last, first = reading.last_line(text)[-MAX_ANSWER:], reading.first_line(text)[:MAX_ANSWER]
-        ways: tuple[Callable[[], str | None], ...] = (
-            lambda: _of_line(last, options),
-            lambda: _marked(first, options),
-            lambda: _named(text[-MAX_ANSWER:], options, str(row.get(PROBLEM) or "")),
-            lambda: _said(last, options),
-        )
-        return next((found for way in ways if (found := way()) is not None), None) or None
+        found = _of_line(last, options)
+        found = _marked(first, options) if found is None else found
+        found = _named(text[-MAX_ANSWER:], options, str(row.get(PROBLEM) or "")) if found is None else found
+        return (_said(last, options) if found is None else found) or None
 
     def key(self, answer: str, row: Row) -> str:
         """The option's text, or the letter if the row has no options."""

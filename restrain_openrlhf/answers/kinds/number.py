@@ -1,11 +1,12 @@
 """Numbers: the value that a response states, equal within a tolerance, in the row's unit if it has one."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -95,8 +96,8 @@ class Number(AnswerKind):
             if _has_digit(plain):
                 return _checked(_one_number(plain), unit) or _undecided(plain, unit)
         line = reading.last_line(text)
-        if reading.encloses(text) or reading.announces(line):
-            # The response says that something other than a number is the answer.
+        # The response says that something other than a number is the answer.
+        if next(chain(reading.enclosed(text), reading.announcements(line, reading.ANSWER)), None) is not None:
             return None
         found = _of_prose(text[-MAX_ANSWER:], str(row.get(PROBLEM) or ""))
         return _checked(found, unit) or _undecided(in_plain_signs(line[-MAX_ANSWER:]), unit)
@@ -114,19 +115,16 @@ class Number(AnswerKind):
         """
         unit = self._unit(row)
         known = {value for answer in answers if answer is not None and (value := _value(answer, unit)) is not None}
-        values = [None if answer is None else self._beside(known, answer, unit) for answer in answers]
-        first: dict[Fraction, Fraction] = {}
-        smallest: Fraction | None = None
-        for value in sorted({value for value in values if value is not None}):
-            if smallest is None or value - smallest > self._tolerance(smallest):
-                smallest = value
-            first[value] = smallest
-        return number_classes(
-            [
-                None if answer is None else f"text {answer}" if value is None else str(first[value])
-                for answer, value in zip(answers, values, strict=True)
-            ]
-        )
+        values = {answer: self._beside(known, answer, unit) for answer in answers if answer is not None}
+        first: list[Fraction] = []
+        for value in sorted({value for value in values.values() if value is not None}):
+            if not first or value - first[-1] > self._tolerance(first[-1]):
+                first.append(value)
+        keys = {
+            answer: f"text {answer}" if value is None else bisect_right(first, value)
+            for answer, value in values.items()
+        }
+        return number_classes([None if answer is None else keys[answer] for answer in answers])
 
     def alike(self, keys: Sequence[str | None]) -> list[int | None]:
         """As `classes`, which read a key as an answer, among the values in one unit."""

@@ -46,23 +46,15 @@ _ANNOUNCEMENTS, _LONGEST = 5, 4000
 
 def stated(text: str, announced: re.Pattern[str] = ANSWER) -> Iterator[str]:
     """The content of the last tag `answer`, of the last box, and the text after each announcement, last first."""
-    inside = tagged(text)
-    if inside is not None:
-        yield last_boxes(inside) or inside
-    boxed = last_boxes(text)
-    if boxed is not None:
-        yield boxed
+    yield from enclosed(text)
     yield from announcements(text, announced)
 
 
-def announces(line: str) -> bool:
-    """Whether the line announces an answer and goes on."""
-    return any(bare(line[mark.end() :]) for mark in ANSWER.finditer(line))
-
-
-def encloses(text: str) -> bool:
-    """Whether a tag or a box states the answer."""
-    return tagged(text) is not None or last_boxes(text) is not None
+def enclosed(text: str, tag: str = "answer") -> Iterator[str]:
+    """The content of the last pair of tags, or of the last box in it, and that of the last box."""
+    inside = tagged(text, tag)
+    found = (inside and (last_boxes(inside) or inside), last_boxes(text))
+    yield from (each for each in found if each is not None)
 
 
 def tagged(text: str, tag: str = "answer") -> str | None:

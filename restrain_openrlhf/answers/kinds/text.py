@@ -14,15 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW, last_boxes
-from restrain_openrlhf.answers.kind import (
-    PROBLEM,
-    AnswerKind,
-    ParsedCell,
-    Row,
-    number_classes,
-    read_columns,
-    register,
-)
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, ParsedCell, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
 from restrain_openrlhf.answers.kinds.agreement import agreed, content_words
 from restrain_openrlhf.answers.numerals import RAISED, in_ascii, on_the_line
@@ -169,13 +161,12 @@ class ShortTexts(AnswerKind):
 
     def _stated(self, text: str) -> str | None:
         """What is in the tag, in the last box or after the marker."""
-        inside = self._tagged(text)
-        found = inside if inside is not None else last_boxes(text)
+        found = next(reading.enclosed(text, self.tag), None)
         return found if found is not None else self._marked(text)
 
     def _tagged(self, text: str) -> str | None:
         inside = reading.tagged(text, self.tag)
-        return None if inside is None else last_boxes(inside) or inside
+        return inside and (last_boxes(inside) or inside)
 
     def _marked(self, text: str) -> str | None:
         pattern = reading.ANSWER if self.marker is None else _pattern(self.marker)
@@ -263,13 +254,13 @@ def _in_the_questions_place(sentence: str, question: str) -> str | None:
     """
     before, *rest = _IS.split(sentence, maxsplit=1)
     after = _ASIDE.split("".join(rest), maxsplit=1)[0]
-    is_before, is_after = (not content_words(question).isdisjoint(content_words(side)) for side in (before, after))
+    asked = content_words(question)
+    is_before, is_after = (not asked.isdisjoint(content_words(side)) for side in (before, after))
     if is_before == is_after or _NOT.match(after):
         return None
     if is_after:
         return before if after.startswith("the ") and not _SUBJECT.match(before) else None
-    idle = _LINKS.union(question.casefold().split())
-    words = after.split()
+    words, idle = after.split(), _LINKS.union(question.casefold().split())
     return (
         " ".join(words[next((place for place, word in enumerate(words) if word.casefold() not in idle), 0) :]) or None
     )
