@@ -105,7 +105,8 @@ async def tokenizer_here(sent: Any) -> Any:
 @cache
 def _arriving(stored: ray.ObjectRef) -> asyncio.Future[Any]:
     """One future for all rollouts that ask while the tokenizer is still being loaded."""
-    return asyncio.ensure_future(stored)
+    arriving: asyncio.Future[Any] = asyncio.ensure_future(stored)
+    return arriving
 
 
 def watch_weights(engine: Any) -> None:
