@@ -46,7 +46,7 @@ class Gmae0(SeparatesVoters, PenalizesOnlyMissing):
         expected = {}
         for p in set(chances.tolist()):
             others = np.delete(chances, chances.tolist().index(p))
-            ones = reduce(np.convolve, [[1 - q, q] for q in others], np.ones(1))
+            ones = reduce(lambda now, q: np.convolve(now, [1 - q, q]), others, np.ones(1))
             expected[p] = ones @ (p * (1 - means[1:]) * inverse[1:] - (1 - p) * means[:-1] * inverse[:-1])
         return np.array([expected[p] for p in chances.tolist()])
 
