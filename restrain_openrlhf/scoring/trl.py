@@ -75,6 +75,7 @@ class VotesGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 def refuse_other_training(args: GRPOConfig, method: Method) -> None:
     """Raises ConfigError for a method that TRL cannot serve, and for evaluation during training."""
     needs = "gold answers" if method.reads_gold else "prompts that it chooses" if method.selection else None
+    needs = "entropies of tokens" if "entropies" in method.reads else needs
     if needs or (method.rollouts is not None and method.rollouts.voters != args.num_generations):
         raise ConfigError(
             f"The method {method.name!r} needs {needs or 'rollouts that it draws itself'}, which TRL does not "

@@ -81,6 +81,10 @@ def test_groups_of_scrl_worked_by_hand():
     strong = method(name="scrl").score([0] * 8 + [1] * 4 + [2, 3, 4, 5])
     assert strong.rewards.tolist() == [0.5] * 8 + [0] * 4 + [-1 / 16] * 4
     assert strong.penalized == 0.25
+    # Exactly at both shares, 6 of 16 are believed and 2 of 16 are not negative.
+    at = method(name="scrl").score([0] * 6 + [1] * 3 + [2] * 2 + [3, 4, 5, 6, 7])
+    assert at.rewards.tolist() == [6 / 16] * 6 + [0] * 5 + [-1 / 16] * 5
+    assert at.penalized == 5 / 16
     weak = method(name="scrl", **EXACT).score([0] * 6 + [1] * 4 + [2] * 4 + [3, 4])
     assert weak.rewards.tolist() == [0] * 14 + [-1 / 16] * 2
     # Two of 16 are below: shares 1/8 and 7/8, std √7 / 8.

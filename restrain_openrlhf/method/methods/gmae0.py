@@ -8,7 +8,7 @@ sees one group. Assumed: tied majorities share a context. With G = N and no tie 
 """
 
 from collections import Counter
-from functools import lru_cache, reduce
+from functools import lru_cache
 from math import comb
 from typing import Literal
 
@@ -45,8 +45,10 @@ class Gmae0(SeparatesVoters, PenalizesOnlyMissing):
         inverse = np.where(std > 0, 1 / (np.where(std > 0, std, 1.0) + self.eps), 0.0)
         expected = {}
         for p in set(chances.tolist()):
-            others = np.delete(chances, chances.tolist().index(p))
-            ones = reduce(lambda now, q: np.convolve(now, [1 - q, q]), others, np.ones(1))
+            # The chances of 0, 1, 2 and more ones among the other rollouts.
+            ones = np.ones(1)
+            for q in np.delete(chances, chances.tolist().index(p)):
+                ones = np.convolve(ones, [1 - q, q])
             expected[p] = ones @ (p * (1 - means[1:]) * inverse[1:] - (1 - p) * means[:-1] * inverse[:-1])
         return np.array([expected[p] for p in chances.tolist()])
 
