@@ -45,7 +45,8 @@ def why_unread(kind: AnswerKind, text: str, row: Row | None = None) -> str | Non
     known, asked = {PROBLEM: ""} if row is None else row, _asked(text)
     answers = [form % sample for form in asked.values() for sample in SAMPLES if form]
     with suppress(DataError):
-        if answers and not any(kind.extract(answer, known) in SAMPLES for answer in answers):
+        # A kind that takes such an answer whole, as the last line, would call none of them right.
+        if answers and all(kind.extract(answer, known) in (None, answer) for answer in answers):
             return (
                 f"asks for {' and '.join(asked)}, in which the kind of answer {kind.name!r} reads none as it is set. "
                 f'{kind.reads} Ask for it, such as by "{kind.instruction_for(known)}", or change `answers:`.'
