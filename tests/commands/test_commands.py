@@ -55,7 +55,7 @@ def test_agent_path_checks_an_agent_that_is_wrapped_and_says_which_line_names_it
 
 
 def test_show_prints_every_setting_and_what_the_prompts_ask_for(tmp_path, write_jsonl):
-    agent = tmp_path / "agent.py"
+    agent, prompts = tmp_path / "agent.py", write_jsonl("p.jsonl", [{"problem": "1+1="}])
     given = {"answers.name": "text", "answers.read": "tag", "steps": 7, "evaluate_first": "true", "agent.turns": "all"}
     flags = {
         "eval.dataset": "x.jsonl",
