@@ -11,7 +11,7 @@ from restrain_openrlhf.errors import ConfigError, DataError
 # How many prompts of a file are compared: its first ones.
 COMPARED = 20
 # Answers of several kinds. A kind reads a form if it reads one of them in it.
-SAMPLES = ("7", "B", "Paris", '{"a": 1}', "SELECT 1")
+SAMPLES = ("1", "A", "Paris", '{"a": 1}', "SELECT 1")
 # How a form is asked for, its name, and an answer in it. A form without one may be named in passing, so that nothing
 # is refused because of it.
 FORMS = (
@@ -43,9 +43,12 @@ def why_unread(kind: AnswerKind, text: str, row: Row | None = None) -> str | Non
     A row that lacks what the kind needs is not told here.
     """
     known, asked = {PROBLEM: ""} if row is None else row, _asked(text)
+    if asked.keys() & _asked(kind.instruction_for(known)).keys():
+        return None
     answers = [form % sample for form in asked.values() for sample in SAMPLES if form]
     with suppress(DataError):
-        if answers and not any(kind.extract(answer, known) in SAMPLES for answer in answers):
+        # A kind that takes such an answer whole, as the last line, would call none of them right.
+        if answers and all(kind.extract(answer, known) in (None, answer) for answer in answers):
             return (
                 f"asks for {' and '.join(asked)}, in which the kind of answer {kind.name!r} reads none as it is set. "
                 f'{kind.reads} Ask for it, such as by "{kind.instruction_for(known)}", or change `answers:`.'

@@ -52,6 +52,14 @@ def test_what_is_asked_for_is_compared_with_what_is_read(kind, prompts, outcome)
         assert bool(found) is bool(outcome)
 
 
+def test_an_option_is_read_by_its_letter_whatever_its_answer_is_called():
+    row = {"problem": "Which river?", "options": ["Po", "Ems"]}
+    made = parse_kind({"name": "choice"})
+    assert compare_forms(made, [('Which river? End with "The answer is" and a letter.', row)]) == ""
+    for options in (["Po", "Ems"], {"1": "Po", "2": "Ems"}):
+        assert compare_forms(made, [(BOX, {**row, "options": options})]).startswith(SAID)
+
+
 def test_each_row_is_compared_with_its_own_kind():
     made = parse_kind({"name": "mixed", "kinds": {"text": {"read": "tag"}}})
     rows = [(BOX, {"problem": BOX, "answers": name}) for name in ("math", "text")]

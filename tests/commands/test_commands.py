@@ -55,9 +55,9 @@ def test_agent_path_checks_an_agent_that_is_wrapped_and_says_which_line_names_it
 
 
 def test_show_prints_every_setting_and_what_the_prompts_ask_for(tmp_path, write_jsonl):
-    agent = tmp_path / "agent.py"
+    agent, prompts = tmp_path / "agent.py", write_jsonl("p.jsonl", [{"problem": "1+1="}])
     given = {"answers.name": "text", "answers.read": "tag", "steps": 7, "evaluate_first": "true", "agent.turns": "all"}
-    flags = {"eval.dataset": "x.jsonl", "eval.steps": 1, "data.prompt_dataset": write_jsonl("p.jsonl", [{"q": "1+1="}])}
+    flags = {"eval.dataset": "x.jsonl", "eval.steps": 1, "data.prompt_dataset": prompts}
     named = {**given, "agent.path": agent, **{f"openrlhf.{name}": value for name, value in flags.items()}}
     words = [word for key, value in named.items() for word in ("--set", f"{key}={value}")]
     done = restrain("show", "cpu/demo", *words, "--set", "openrlhf.data.label_key=answer")
