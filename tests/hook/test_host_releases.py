@@ -86,6 +86,7 @@ def test_dynamic_batches_are_refused_where_deepspeed_would_lose_gradients(found,
         return False
 
     monkeypatch.setattr(host_releases, "version", lambda _name: found)
+    monkeypatch.setattr(host_releases, "requires", lambda _name: None)
     strategy, nothing = SimpleNamespace(use_dynamic_batch=True, stage=stage), SimpleNamespace(name="", unsupported=())
     words = ["--train.dynamic_batch_enable", "--ds.zero_stage", str(stage)]
     assert outcome(lambda: refuse_unsupported(nothing, vars(parse(words)))) == refused
