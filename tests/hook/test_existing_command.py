@@ -17,7 +17,7 @@ from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import SETUP_HOOK  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import CHECKED, RunInputs  # noqa: E402
-from tests.patches import expect_no_more  # noqa: E402
+from restrain_openrlhf.machine.patching import expect_no_more  # noqa: E402
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
     PATCHES,
     install,
     is_active,
+    uninstall,
 )
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.cuda import EXTENSION_LOCK  # noqa: E402
@@ -27,11 +28,11 @@ from restrain_openrlhf.machine.patching import (  # noqa: E402
     HostMethod,
     Replacement,
     expect,
+    expect_no_more,
     is_expected,
     load,
     parameters,
 )
-from tests.patches import expect_no_more  # noqa: E402
 
 
 def name_of(relied_on):
@@ -43,9 +44,9 @@ def unhooked():
     """The host as it is, and again after the test."""
     for module in instrument.HOST_MODULES:
         importlib.import_module(module)
-    expect_no_more(CONTRACT)
+    uninstall()
     yield
-    expect_no_more(CONTRACT)
+    uninstall()
 
 
 @pytest.mark.parametrize("relied_on", CONTRACT, ids=name_of)
@@ -130,7 +131,7 @@ def test_the_hook_changes_what_is_in_its_table_alone(unhooked):
     install()
     install()
     changed = {key for key, value in everything().items() if before.get(key) is not value}
-    expect_no_more(CONTRACT)
+    uninstall()
     places = [(patch, id(patch.locate()[0]), patch.locate()[1]) for patch in PATCHES]
     kept = {(owner, ORIGINAL + name) for patch, owner, name in places if isinstance(patch, Replacement)}
     assert changed == {(owner, name) for _, owner, name in places} | kept

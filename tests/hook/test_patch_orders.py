@@ -19,10 +19,10 @@ from restrain_openrlhf.machine.patching import (  # noqa: E402
     Replacement,
     Wrapping,
     expect,
+    expect_no_more,
     is_expected,
 )
 from tests.hook.test_unhooked import group_of, process  # noqa: E402
-from tests.patches import expect_no_more  # noqa: E402
 
 HERE = __name__
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6}}

@@ -15,7 +15,16 @@ from restrain_openrlhf.errors import HookNotActiveError, HostError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import NEWEST, Way, check_version
-from restrain_openrlhf.machine.patching import HostAttributes, HostMethod, Record, expect, is_expected, lost, patches_in
+from restrain_openrlhf.machine.patching import (
+    HostAttributes,
+    HostMethod,
+    Record,
+    expect,
+    expect_no_more,
+    is_expected,
+    lost,
+    patches_in,
+)
 
 _FILE = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 RECORD: Record = shipped_yaml(_FILE)
@@ -119,6 +128,11 @@ def install() -> None:
     """
     check_version()
     expect(CONTRACT)
+
+
+def uninstall() -> None:
+    """Remove the hook's patches; what others have wrapped around the host's methods stays."""
+    expect_no_more(CONTRACT)
 
 
 def unpatched() -> list[str]:
