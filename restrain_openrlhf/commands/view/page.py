@@ -40,7 +40,7 @@ def export(run: ViewedRun, out: Path, megabytes: int) -> Exported:
 
     A step that cannot be read is left out with a note. Raises DataError if the file cannot be written.
     """
-    summaries, listed, responses = Summaries(), PackedList(), Responses(megabytes * MIB)
+    summaries, listed, responses = Summaries(), PackedList(), Details(megabytes * MIB)
     damaged: list[str] = []
     for group in _groups(run.folder, damaged):
         opened = details(group, run.gold)
@@ -92,7 +92,7 @@ class PackedList:
 
 
 @dataclass
-class Responses:
+class Details:
     """Compressed details of the groups of as many prompts as fit into `limit` bytes, by `STEP/GROUP`.
 
     A prompt is kept with all its groups, so that its steps can be compared. The prompts with the smallest prompt_id are
