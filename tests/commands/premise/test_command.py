@@ -207,7 +207,7 @@ REF = "--reference {}/ref.jsonl"
         (REF + " --set kappa=2.5", "must be a whole count"),
         (REF + " --config {}/ttrl/run.yaml --set kappa=3", "'kappa' is not a setting of ttrl"),
         (REF + " --config {}/ettrl/run.yaml", "has 16 rollouts per prompt, but the configuration's groups have 60"),
-        (REF + " --config {}/entropies/run.yaml", "Entropy-based reshaping needs the mean token entropy"),
+        (REF + " --config {}/entropies/run.yaml", "The method needs the mean token entropy"),
     ],
 )
 def test_what_cannot_be_read_or_tried_is_refused(files, words, said):
