@@ -46,7 +46,7 @@ def step(responses: list[str]) -> tuple[GroupScore, list[torch.Tensor], torch.Te
 
 if __name__ == "__main__":
     scored, _, slope = step(RESPONSES)
-    print(f"u_x {scored.prompt_weight:.3f}, penalised: {scored.penalized}, |gradient| {slope.norm():.4f}")
+    print(f"u_x {scored.prompt_weight:.3f}, penalised: {scored.penalized:.0%}, |gradient| {slope.norm():.4f}")
     print("answer  votes  weight       A+       A-")
     for label, count in enumerate(scored.votes.counts):
         first = scored.votes.classes.index(label)

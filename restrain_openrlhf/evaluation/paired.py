@@ -69,6 +69,8 @@ def _compared(
         return "not compared, because their problems differ"
     if how.answers != others.answers:
         return "not compared, because their answers are of different kinds"
+    if missing := [each.grades for each in (folder, other) if not each.grades.exists()]:
+        return f"not compared, because {missing[0]} is missing; `restrain regrade` writes it"
     before, after = (sorted(read_rows(each.grades, GradeRow), key=lambda row: row.id) for each in (folder, other))
     found = paired_difference(before, after)
     test = "" if found.mcnemar is None else f", McNemar's exact p {found.mcnemar:.2g}"

@@ -16,6 +16,8 @@ from tests.reference.made import write_reference
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A part of a file stands in a whole one.
 WHOLE = "extends: one_gpu/24gb/qwen3-0.6b-base\n"
+# The preset's template asks for a box, which most kinds do not read.
+ASKS_NOTHING = "openrlhf: {data.input_template: null}\n"
 # Files of another program, Kustomize, which tests/commands/k8s/test_cluster.py renders.
 OTHERS = ("apiVersion: kustomize",)
 
@@ -30,7 +32,8 @@ CONFIGURATIONS = [(name, block) for name, block in blocks("yaml") if not block.s
 @pytest.mark.parametrize(("name", "block"), CONFIGURATIONS)
 def test_a_configuration_that_a_page_prints_is_taken(name: str, block: str, tmp_path: Path):
     is_whole = re.search(r"^(extends|run_dir):", block, re.MULTILINE)
-    (tmp_path / "mine.yaml").write_text(block if is_whole else WHOLE + block)
+    template = "" if "openrlhf:" in block else ASKS_NOTHING
+    (tmp_path / "mine.yaml").write_text(block if is_whole else WHOLE + template + block)
     config = load_run_config(tmp_path / "mine.yaml")
     refuse_settings(config, flags_of(config))
 
