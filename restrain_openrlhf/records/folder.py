@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commi
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.method import build
-from restrain_openrlhf.reference.prompts import PromptSource, all_rows, count_labelled, prompt_source
+from restrain_openrlhf.reference.prompts import PromptSource, all_rows, count_labelled
 
 MODEL = "actor.model_name_or_path"
 # Flags that name data, each with the flag that names the split of a hub data set.
@@ -57,11 +57,18 @@ def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]
     if reference is not None and reference.exists():
         found["reference"] = Content(str(reference), f"sha256:{file_digest(reference)}")
     if build(config.method).on_gold is not None:
-        path, count = flags["data.prompt_dataset"], count_labelled(prompt_source(flags), flags["data.label_key"])
-        found[GOLD_ANSWERS] = Content(str(path), "{} of {} prompts".format(*count))
+        found[GOLD_ANSWERS] = _gold_answers(flags)
     if agent is not None:
         found["agent"] = Content(str(agent.path), agent.identity)
     return found
+
+
+def _gold_answers(flags: Mapping[str, Any]) -> Content:
+    """How many prompts have a gold answer; `flags` has those that were stated."""
+    path, limit = str(flags["data.prompt_dataset"]), flags.get("data.max_samples")
+    source = PromptSource(path, split=str(flags.get(DATA["data.prompt_dataset"]) or "train"))
+    source = source if limit is None else replace(source, max_samples=limit)
+    return Content(path, "{} of {} prompts".format(*count_labelled(source, flags["data.label_key"])))
 
 
 def _model(model: str) -> dict[str, Content]:

@@ -13,6 +13,7 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.records.kept import read_kept
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Pair, layout, restrain, run, skip_without, small_disk, with_this_checkout
+from tests.method.test_baselines import grpo
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
@@ -202,3 +203,37 @@ def test_a_full_disk_loses_nothing_and_the_run_goes_on_with_more_space(job):
         assert again.returncode == 0, job.log()[-3000:]
         assert [row["step"] for row in job.rows()] == [1, 2, 3, 4]
         assert (disk / "checkpoints" / "_actor" / "latest").read_text() == "global_step4"
+
+
+@pytest.mark.long
+def test_gold_where_it_is_given_is_trained_on_and_a_stop_rule_names_the_last_good_model(job, tmp_path):
+    """Every other prompt has gold: its net advantages are GRPO's on right and wrong, by a computation of its own."""
+    problems = training_problems(48)
+    rows = [{"problem": p.text, "answer": p.answer if place % 2 else ""} for place, p in enumerate(problems)]
+    job.prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    labelled = {row["problem"] for row in rows if row["answer"]}
+    taught = ("method.gold=where_given", "openrlhf.data.label_key=answer", "rollouts.keep=all")
+    stops = ("stop.kl=1e-12", "stop.patience=2", "openrlhf.ckpt.save_hf=true", "openrlhf.ckpt.save_steps=1")
+    done = job.train(*taught, *stops)
+    assert done.returncode == 0, done.stderr[-2000:] + job.log()[-3000:]
+    assert json.loads((job.run_dir / "run.json").read_text())["contents"]["gold answers"] == "24 of 48 prompts"
+    groups = [(group.prompt in labelled, group) for group in read_kept(job.run_dir)]
+    assert {is_labelled for is_labelled, _ in groups} == {True, False}
+    for is_labelled, group in groups:
+        net = [each.advantage_pos + each.advantage_neg for each in group.rollouts]
+        gold = sum(map(int, group.prompt.removesuffix("=").split("+")))
+        right = [float((each.answer or "").isdigit() and int(each.answer) == gold) for each in group.rollouts]
+        if is_labelled:
+            assert group.prompt_weight == 1.0
+            assert net == pytest.approx(grpo(right), abs=1e-5)
+        else:
+            assert group.prompt_weight < 1.0 or group.majority_count == group.voters
+    completed = json.loads((job.run_dir / "completed.json").read_text())
+    assert completed["stopped"] == completed["alarm"]
+    assert "the KL to the base model passed its limit" in completed["alarm"]
+    assert completed["chosen_step"] < completed["steps"]
+    assert "A stop rule ended training early" in done.stderr
+    if completed["chosen_step"]:
+        assert run(restrain("publish", job.run_dir)).returncode == 0
+    else:
+        assert "has no model but the base model" in run(restrain("publish", job.run_dir)).stderr
