@@ -57,7 +57,9 @@ def train(
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
             completion = Completion(steps=steps, stopped=stopped)
         _refuse_ended(folder, completion, config)
-        folder.mark_completed(watch.judged(completion, str(run.flags[MODEL])) if watch else completion)
+        ended = watch.judged(completion, str(run.flags[MODEL])) if watch else completion
+        if ended != folder.completion():
+            folder.mark_completed(ended)
     finally:
         os.close(lock)
     return folder

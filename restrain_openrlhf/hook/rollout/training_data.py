@@ -152,10 +152,11 @@ def keep_selected(dataset: Any, config: HookConfig) -> None:
 
 def repeat_labelled(dataset: Any, share: float | None) -> None:
     """Repeat the prompts that have a gold answer until they are this share of an episode; with None, do nothing."""
+    if share is None:
+        return
     labelled = [place for place, label in enumerate(dataset.labels) if LabelWithRow.of(label).gold is not None]
     count = len(dataset.labels)
-    if share is not None:
-        _take(dataset, [*range(count), *labelled * (copies_of_labelled(len(labelled), count, share) - 1)])
+    _take(dataset, [*range(count), *labelled * (copies_of_labelled(len(labelled), count, share) - 1)])
 
 
 def copies_of_labelled(labelled: int, count: int, share: float) -> int:
