@@ -196,33 +196,26 @@ SEEDED = (
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The same run twice: `whole`, and `resumed`, which was killed after its third step and started again."""
+class Trained(Job):
+    """A run with `train`'s settings `sets`, to the end."""
 
-    whole: Job
-    resumed: Job
-    sets: tuple[str, ...]
-    log_when_killed: str
+    sets: tuple[str, ...] = ()
 
 
 @pytest.fixture(scope="session")
-def pair(reference: Job, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """RESTRAIN with its reference through the whole stack; many tests read its folders, none changes them."""
-    folder = tmp_path_factory.mktemp("pair")
+def trained(reference: Job, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """RESTRAIN with its reference through the whole stack; many tests read its folder, none changes it."""
+    folder = tmp_path_factory.mktemp("trained")
     write_gold(folder / "heldout.jsonl", heldout_problems(16))
     sets = (
         *SEEDED,
         f"reference={reference.folder / 'ref.jsonl'}",
         f"openrlhf.eval.dataset={folder / 'heldout.jsonl'}",
     )
-    whole, resumed = Job(folder / "whole", reference.prompts), Job(folder / "resumed", reference.prompts)
-    done = whole.train(*sets)
-    assert done.returncode == 0, done.stderr[-2000:] + whole.log()[-3000:]
-    kill_after_step(resumed, 3, *sets)
-    log = resumed.log()
-    done = resumed.train(*sets)
-    assert done.returncode == 0, done.stderr[-2000:] + resumed.log()[-3000:]
-    return Pair(whole, resumed, sets, log)
+    job = Trained(folder / "whole", reference.prompts, sets)
+    done = job.train(*sets)
+    assert done.returncode == 0, done.stderr[-2000:] + job.log()[-3000:]
+    return job
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 ALL = "all"
-# Files whose tests are marked `long`, dealt to parts, each short enough for a slow machine. The demo is in each.
-EVERY_TIME = frozenset({"e2e/test_demo.py"})
+# Files whose tests are marked `long`, dealt to parts, each short enough for a slow machine. These two are in each.
+EVERY_TIME = frozenset({"e2e/test_demo.py", "e2e/test_resume.py"})
 PARTS: dict[str, frozenset[str]] = {
     "1": frozenset({"e2e/test_adapt.py"}),
     "2": frozenset({"e2e/test_gpu_check.py"}),
@@ -45,7 +45,7 @@ def runs(part: str, file: str) -> bool:
 
 
 def too_late(file: str) -> bool:
-    """Whether a file's long tests may no longer begin: CI says until when, in Unix time. The demo always may."""
+    """Whether a file's long tests may no longer begin: until when is in Unix time. Those of EVERY_TIME always may."""
     return file not in EVERY_TIME and time.time() > float(os.environ.get("LONG_TESTS_UNTIL", "inf"))
 
 

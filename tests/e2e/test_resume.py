@@ -2,13 +2,38 @@
 
 import json
 from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 
 from restrain_openrlhf.records.kept import read_kept
-from tests.e2e.conftest import Job, Pair, optimizer_steps
+from tests.e2e.conftest import Job, Trained, kill_after_step, optimizer_steps
 
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
+# Two runs more than `make test` has time for; CI runs this file every time (rota.py).
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same run twice: `whole`, and `resumed`, which was killed after its third step and started again."""
+
+    whole: Trained
+    resumed: Job
+    log_when_killed: str
+
+
+@pytest.fixture(scope="module")
+def pair(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    resumed = Job(tmp_path_factory.mktemp("resumed"), trained.prompts)
+    kill_after_step(resumed, 3, *trained.sets)
+    log = resumed.log()
+    done = resumed.train(*trained.sets)
+    assert done.returncode == 0, done.stderr[-2000:] + resumed.log()[-3000:]
+    return Pair(trained, resumed, log)
+
+
+def evaluations(job: Job) -> list[int]:
+    return [json.loads(line)["step"] for line in (job.run_dir / "evaluations.jsonl").read_text().splitlines()]
 
 
 def result(job: Job) -> tuple[list[dict], bytes]:
@@ -20,6 +45,7 @@ def test_killed_and_resumed_is_the_same_run(pair: Pair):
     assert "Loading the checkpoint" not in pair.log_when_killed
     assert "Loading the checkpoint" in pair.resumed.log()
     assert result(pair.resumed) == result(pair.whole)
+    assert evaluations(pair.resumed) == evaluations(pair.whole) == [0, 2]
 
 
 def test_the_rollouts_that_a_resumed_run_keeps_are_those_of_a_whole_one(pair: Pair):
@@ -37,7 +63,7 @@ def test_optimizer_steps_are_counted_on_from_the_checkpoint(pair: Pair):
 
 def test_a_run_that_has_ended_is_returned_at_once(pair: Pair):
     before = pair.resumed.log()
-    done = pair.resumed.train(*pair.sets)
+    done = pair.resumed.train(*pair.whole.sets)
     assert done.returncode == 0
     assert pair.resumed.log() == before
     completed = json.loads((pair.resumed.run_dir / "completed.json").read_text())

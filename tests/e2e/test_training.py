@@ -12,15 +12,15 @@ from restrain_openrlhf.data.demo_tasks.problems import write_gold
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.records.kept import read_kept
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, Pair, layout, restrain, run, skip_without, small_disk, with_this_checkout
+from tests.e2e.conftest import SMALL, Trained, layout, restrain, run, skip_without, small_disk, with_this_checkout
 from tests.method.test_baselines import grpo
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
 
 
-def test_restrain_trains_for_the_steps_it_was_planned_for(pair: Pair):
-    rows = pair.whole.rows()
+def test_restrain_trains_for_the_steps_it_was_planned_for(trained: Trained):
+    rows = trained.rows()
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert [row["actor_lr"] for row in rows] == pytest.approx([2e-4 / 3, 1e-4 / 3, 0.0])
     assert [row["votes"]["voters"] for row in rows] == [64] * 3
@@ -28,16 +28,16 @@ def test_restrain_trains_for_the_steps_it_was_planned_for(pair: Pair):
     assert all(0 < row["votes"]["prompt_weight_mean"] < 1 for row in rows), "weighed by the reference's votes"
 
 
-def test_vllm_has_the_policys_weights_at_every_step(pair: Pair):
+def test_vllm_has_the_policys_weights_at_every_step(trained: Trained):
     """By its log-probabilities: about 1 % apart in bf16. With a stale output head it was 5 % after six steps."""
-    gaps = [row["restrain/logprob_gap_relative"] for row in pair.resumed.rows()]
+    gaps = [row["restrain/logprob_gap_relative"] for row in trained.rows()]
     assert len(gaps) == 3
     assert max(gaps) < 0.03
 
 
-def test_every_row_has_the_times_of_all_phases_and_the_speed(pair: Pair):
+def test_every_row_has_the_times_of_all_phases_and_the_speed(trained: Trained):
     phases = ("generation", "make_experience", "ppo_train", "broadcast")
-    for row in pair.resumed.rows():
+    for row in trained.rows():
         assert row["timing/step_total"] == pytest.approx(sum(row[f"timing/{phase}"] for phase in phases))
         tokens = row["rollout/response_length_mean"] * row["rollout/num_samples"]
         assert row["restrain/generated_tokens"] == row["restrain/trained_tokens"] == pytest.approx(tokens)
@@ -47,30 +47,29 @@ def test_every_row_has_the_times_of_all_phases_and_the_speed(pair: Pair):
         assert row["restrain/kl"] >= 0
 
 
-def test_evaluations_on_held_out_gold_are_kept_the_base_models_first(pair: Pair):
-    for job in (pair.whole, pair.resumed):
-        rows = [json.loads(line) for line in (job.run_dir / "evaluations.jsonl").read_text().splitlines()]
-        assert [row["step"] for row in rows] == [0, 2]
-        assert all(0 < row["eval_default_pass1"] <= 1 for row in rows)
+def test_evaluations_on_held_out_gold_are_kept_the_base_models_first(trained: Trained):
+    rows = [json.loads(line) for line in (trained.run_dir / "evaluations.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 2]
+    assert all(0 < row["eval_default_pass1"] <= 1 for row in rows)
 
 
-def test_the_run_leaves_a_model_that_loads_and_the_command_that_made_it(pair: Pair):
+def test_the_run_leaves_a_model_that_loads_and_the_command_that_made_it(trained: Trained):
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(pair.whole.run_dir / "model")
+    model = AutoModelForCausalLM.from_pretrained(trained.run_dir / "model")
     assert sum(parameter.numel() for parameter in model.parameters()) > 700_000
-    resolved = json.loads((pair.whole.run_dir / "run.json").read_text())
+    resolved = json.loads((trained.run_dir / "run.json").read_text())
     assert resolved["openrlhf"]["rollout.batch_size"] == SMALL["rollout.batch_size"]
 
 
-def test_the_labels_of_a_run_against_gold_by_a_count_of_its_own(pair: Pair, tmp_path):
+def test_the_labels_of_a_run_against_gold_by_a_count_of_its_own(trained: Trained, tmp_path):
     """The demo's answers are sums of whole numbers, so that Python can say what is right."""
     write_gold(tmp_path / "gold.jsonl", training_problems(48))
-    words = ("analyze", pair.whole.run_dir, "--gold", tmp_path / "gold.jsonl", "--json")
+    words = ("analyze", trained.run_dir, "--gold", tmp_path / "gold.jsonl", "--json")
     done = run(restrain(*words))
     assert done.returncode == 0, done.stderr
     labels = pushed = agrees = 0
-    for group in read_kept(pair.whole.run_dir):
+    for group in read_kept(trained.run_dir):
         gold = sum(map(int, group.prompt.removesuffix("=").split("+")))
         votes = Counter(int(rollout.answer) for rollout in group.rollouts if (rollout.answer or "").isdigit())
         labels += max(votes, key=votes.__getitem__, default=None) == gold
