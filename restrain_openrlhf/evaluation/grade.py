@@ -194,11 +194,15 @@ def powers_up_to(n: int) -> list[int]:
 class SizeRow(BaseModel, frozen=True):
     """The problems whose majority has `size` of n rollouts. Shares are in [0, 1], bounds are at 95 % (Wilson).
 
-    `majority_accuracy` is the share of problems with a right majority, and `mean_accuracy` that of right rollouts.
+    `weight` is the number of problems that these stand for, and `draws` Kish's effective number of them: both are
+    `problems` where every problem counts once. `majority_accuracy` is the share of problems with a right majority, and
+    `mean_accuracy` that of right rollouts.
     """
 
     size: int
     problems: int
+    weight: float
+    draws: float
     majority_accuracy: float
     majority_low: float
     majority_high: float
@@ -209,24 +213,29 @@ class ReliabilitySoFar:
     """Counts, problem by problem, how reliable majorities of each size are, where every problem has n rollouts."""
 
     def __init__(self, n: int) -> None:
-        # For each size of the majority: problems, problems with a right majority, and right rollouts.
-        self._counts = np.zeros((n + 1, 3), dtype=np.int64)
+        # For each size of the majority: problems, and the sums of weights, of their squares, of those of right
+        # majorities, and of right rollouts.
+        self._counts = np.zeros((n + 1, 5))
 
-    def add(self, row: GradeRow) -> None:
-        found = 1, majority_right(row.group, row.correct), sum(row.correct)
-        self._counts[row.group.votes.majority_count] += found
+    def add(self, row: GradeRow, weight: float = 1.0) -> None:
+        """Count a problem that stands for `weight` problems."""
+        right = majority_right(row.group, row.correct), sum(row.correct)
+        self._counts[row.group.votes.majority_count] += 1, weight, weight**2, *(weight * each for each in right)
 
     def rows(self) -> list[SizeRow]:
         """One row per size of a majority that occurs, ascending."""
         return [self._row(size, *counts) for size, counts in enumerate(self._counts.tolist()) if counts[0]]
 
-    def _row(self, size: int, problems: int, right: int, rollouts: int) -> SizeRow:
-        low, high = wilson_interval(right, problems)
+    def _row(self, size: int, problems: float, weight: float, squares: float, right: float, rollouts: float) -> SizeRow:
+        draws = weight**2 / squares
+        low, high = wilson_interval(right / weight * draws, draws)
         return SizeRow(
             size=size,
-            problems=problems,
-            majority_accuracy=right / problems,
+            problems=int(problems),
+            weight=weight,
+            draws=draws,
+            majority_accuracy=right / weight,
             majority_low=low,
             majority_high=high,
-            mean_accuracy=rollouts / (problems * (len(self._counts) - 1)),
+            mean_accuracy=rollouts / (weight * (len(self._counts) - 1)),
         )

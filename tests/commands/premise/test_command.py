@@ -5,7 +5,7 @@ import json
 import pytest
 
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
-from restrain_openrlhf.commands.premise.command import best_kappa
+from restrain_openrlhf.commands.premise.calibration import best_kappa
 from restrain_openrlhf.evaluation.grade import SizeRow
 from tests.command_line import refused, restrain
 from tests.commands.premise.passes import counted, pass_of_responses, write_gold, write_pass
@@ -217,7 +217,16 @@ def test_what_cannot_be_read_or_tried_is_refused(files, words, said):
 def sized(*rows):
     """Majorities by size: (size, prompts, right)."""
     return [
-        SizeRow(size=m, problems=n, majority_accuracy=r / n, majority_low=0, majority_high=1, mean_accuracy=0)
+        SizeRow(
+            size=m,
+            problems=n,
+            weight=n,
+            draws=n,
+            majority_accuracy=r / n,
+            majority_low=0,
+            majority_high=1,
+            mean_accuracy=0,
+        )
         for m, n, r in rows
     ]
 

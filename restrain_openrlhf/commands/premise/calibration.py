@@ -1,0 +1,158 @@
+"""What the gold answers of some prompts say about all: how often majorities are right, κ, σ, and the chance to fail.
+
+Where the prompts with gold were not drawn with equal chances (`restrain label`), each counts for 1 / its chance: shares
+are Hájek's ratio estimates (1971), with intervals of Kish's effective sample size. A prompt without a known chance
+counts once, as in a random sample.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from restrain_openrlhf.commands.premise.frozen import FrozenGroup
+from restrain_openrlhf.evaluation.grade import SizeRow, Z, wilson_interval
+from restrain_openrlhf.method.settings import CommonSettings
+from restrain_openrlhf.method.types import PromptFacts
+
+# Gold for fewer prompts decides nothing.
+LEAST_GOLD = 30
+# Share of squared advantage on wrong majorities. Methods with .16 or less learned; with .34 or more they collapsed, or
+# gained little from stored labels; one with .22 ended in between.
+WRONG_SHARE = 0.20
+# Widths that are tried beside the given one, and how much a log-likelihood must gain (95 %, chi-squared / 2).
+WIDTHS, GAIN = (0.1, 0.25, 0.5, 1.0, 2.0), 1.92
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class GoldAccuracy:
+    """Accuracy on the prompts with gold, over all and by the size of the majority. Shares are in [0, 1]."""
+
+    prompts: int
+    pass_at_1: float
+    majority_right: float
+    by_size: tuple[SizeRow, ...]
+
+    @classmethod
+    def of(cls, rows: Sequence[SizeRow]) -> "GoldAccuracy | None":
+        """The numbers from the rows of all sizes; None if no prompt had gold."""
+        if not rows:
+            return None
+        stand_for = sum(row.weight for row in rows)
+        right = sum(row.weight * row.majority_accuracy for row in rows) / stand_for
+        rollouts = sum(row.weight * row.mean_accuracy for row in rows) / stand_for
+        return cls(sum(row.problems for row in rows), rollouts, right, tuple(rows))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A share of a total over prompts, with its 95 % interval (to first order, prompts being the sample)."""
+
+    share: float
+    low: float
+    high: float
+
+
+def share_of(part: tuple[float, float], rest: tuple[float, float]) -> Ratio | None:
+    """The share of `part` in `part` and `rest`, each a sum over prompts and the sum of squares; None if all are 0."""
+    total = part[0] + rest[0]
+    if not total:
+        return None
+    share = part[0] / total
+    reach = Z * sqrt((1 - share) ** 2 * part[1] + share**2 * rest[1]) / total
+    return Ratio(share, max(0.0, share - reach), min(1.0, share + reach))
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
+    """The mean of two or more prompts' values and its standard error (Hájek's ratio, to first order)."""
+    x, w = np.array(values), np.array(weights)
+    mean = float(w @ x / w.sum())
+    spread = float(np.sum((w * (x - mean)) ** 2)) * len(x) / (len(x) - 1)
+    return mean, sqrt(spread) / float(w.sum())
+
+
+def pooled(rows: Sequence[SizeRow]) -> tuple[float, float, float]:
+    """How often majorities of all these sizes are right, with 95 % bounds (Wilson, of Kish's effective size)."""
+    stand_for = sum(row.weight for row in rows)
+    share = sum(row.weight * row.majority_accuracy for row in rows) / stand_for
+    draws = stand_for**2 / sum(row.weight**2 / row.draws for row in rows)
+    return share, *wilson_interval(share * draws, draws)
+
+
+def best_kappa(rows: Sequence[SizeRow]) -> int:
+    """The κ with the fewest right majorities below it and wrong ones from it on; of several the smallest, 0 for none.
+
+    Larger than every size where no size is right more often than not.
+    """
+
+    def errors(kappa: int) -> float:
+        return sum(
+            row.weight * (row.majority_accuracy if row.size < kappa else 1 - row.majority_accuracy) for row in rows
+        )
+
+    return min([0, *(row.size + 1 for row in rows)], key=lambda kappa: (round(errors(kappa), 6), kappa))
+
+
+@dataclass(frozen=True)
+class Width:
+    """The σ under which right answers have the highest weights, and what its log-likelihood gains over the given σ."""
+
+    sigma: float
+    gain: float
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is another than the given one, by a likelihood ratio at 95 %."""
+        return self.gain > GAIN
+
+
+class WidthsSoFar:
+    """The log-likelihood of gold under eq. 3's weights for several σ, over groups with a right answer above κ."""
+
+    def __init__(self, settings: CommonSettings) -> None:
+        own = getattr(settings, "sigma", None)
+        widths = dict.fromkeys((own, *WIDTHS)) if own is not None else {}
+        self._tried = {sigma: settings.model_copy(update={"sigma": sigma}) for sigma in widths}
+        self._sums = np.zeros(len(self._tried))
+        self._weights = np.zeros(2)
+
+    def add(self, group: FrozenGroup) -> None:
+        """Count a group, if it has gold."""
+        grades, votes = group.step.grades, group.group.votes
+        if grades is None or not self._tried:
+            return
+        right = [label for label, is_right in zip(votes.classes, grades.correct, strict=False) if is_right]
+        scores = [each.score(votes, PromptFacts()) for each in self._tried.values()]
+        if labels := sorted({label for label in right if label is not None}):
+            if scores[0].penalized:
+                return
+            likely = np.array([score.label_weights[labels].sum() for score in scores])
+            self._sums += group.weight * np.log(np.maximum(likely, 1e-12))
+            self._weights += group.weight, group.weight**2
+
+    def best(self) -> Width | None:
+        """The best width; None if the method has none, or fewer than LEAST_GOLD independent draws were counted."""
+        total, squares = self._weights
+        if not squares or total**2 / squares < LEAST_GOLD:
+            return None
+        # A weight is the number of prompts that a draw stands for; the likelihood is that of the draws.
+        sums = self._sums * total / squares
+        best = int(np.argmax(sums))
+        return Width(list(self._tried)[best], float(sums[best] - sums[0]))
+
+
+def chance_of_failure(prompts: Sequence[tuple[float, float, float]], seed: int = 0) -> float | None:
+    """The chance that training without labels fails, by a bootstrap over the prompts with gold; None for few of them.
+
+    Of each prompt: its squared advantage and the part on a wrong majority, both 0 in a penalised group, and the sum of
+    A − mean(A) over right rollouts, all times its weight. Training fails if over all prompts at least WRONG_SHARE of
+    the first is on wrong majorities, or right answers gain nothing: the last sum is not above 0.
+    """
+    if len(prompts) < LEAST_GOLD:
+        return None
+    table, rng = np.array(prompts), np.random.default_rng(seed)
+    even = np.full(len(table), 1 / len(table))
+    sums = np.array([rng.multinomial(len(table), even) @ table for _ in range(RESAMPLES)])
+    return float(np.mean((sums[:, 1] >= WRONG_SHARE * np.maximum(sums[:, 0], 1e-12)) | (sums[:, 2] <= 0)))
