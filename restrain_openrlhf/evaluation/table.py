@@ -21,7 +21,7 @@ OTHERS = FILE.with_name("other_papers.csv")
 TEST_TIME = "test-time"
 PAPER = "paper"
 SOURCES = {
-    "GMAE": "arXiv 2609.36750, all rows by its authors, RESTRAIN's too: 211 steps of 64 prompts x 16 rollouts (32 vote), "
+    "GMAE": "arXiv 2609.36750, all rows by its authors, also RESTRAIN's: 211 steps of 64 prompts x 16 (of 32), "
     "on verl with its own prompts; T 0.6, top-p 0.95, top-k 20, mean of 16; the checkpoint chosen by gold (DAPO-500); "
     "AMC taken as 83 problems, since 24.3 % is no share of 40 x 16 responses",
     "SCRL": "arXiv 2603.19880, read from a summary: its prompts, steps and checkpoint are not known here. Its rows of "
