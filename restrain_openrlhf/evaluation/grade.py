@@ -1,7 +1,7 @@
 """Responses right and wrong: files of them, their grades by gold, pass@k and maj@k with intervals, reliability."""
 
 from collections.abc import Iterator, Sequence
-from math import comb, sqrt
+from math import comb
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -14,13 +14,11 @@ from restrain_openrlhf.data.jsonl import Identified, identified, validated
 from restrain_openrlhf.data.prompt_reader import PromptReader, is_chat, text_of
 from restrain_openrlhf.data.tables import placed_rows
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.records.metrics import wilson_interval
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.sampling_pass import SampledRow
-
-# The two-sided 95 % quantile of the normal distribution.
-Z = 1.959964
 
 
 class GradeRow(BaseModel, frozen=True):
@@ -176,14 +174,6 @@ def interval_over_problems(shares: Sequence[float]) -> tuple[float, float]:
     spread = float(np.var(shares, ddof=1)) if len(set(shares)) > 1 else 0.0
     draws = share * (1 - share) / (spread / of) if spread else of
     return wilson_interval(share * draws, draws)
-
-
-def wilson_interval(right: float, of: float) -> tuple[float, float]:
-    """95 % bounds of a share (Wilson, 1927). They also hold for few draws, where the usual formula fails."""
-    share = right / of
-    middle = (share + Z**2 / (2 * of)) / (1 + Z**2 / of)
-    half = Z / (1 + Z**2 / of) * sqrt(max(0.0, share * (1 - share)) / of + Z**2 / (4 * of**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def powers_up_to(n: int) -> list[int]:

@@ -12,9 +12,10 @@ from math import sqrt
 import numpy as np
 
 from restrain_openrlhf.commands.premise.frozen import FrozenGroup
-from restrain_openrlhf.evaluation.grade import SizeRow, Z, wilson_interval
+from restrain_openrlhf.evaluation.grade import SizeRow
 from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.method.types import PromptFacts
+from restrain_openrlhf.records.metrics import Z, wilson_interval
 
 # Gold for fewer prompts decides nothing.
 LEAST_GOLD = 30
