@@ -167,18 +167,17 @@ def adapts_at_test_time(config: RunConfig) -> bool:
 class LabelledChoice(BaseModel, frozen=True):
     """The saved model with the highest pass@1 on the labels of the run's evaluation set; of several, the earliest.
 
-    `low` and `high` are the 95 % bounds of this evaluation alone, without the choice of the highest among several, and
-    None where the number of problems is not known. Step 0 is the base model.
+    `interval` has the 95 % bounds of this evaluation alone, without the choice of the highest among several; None where
+    the number of problems is not known. Step 0 is the base model.
     """
 
     step: int
     model: str
     pass_at_1: float
-    low: float | None = None
-    high: float | None = None
+    interval: tuple[float, float] | None = None
 
     def __str__(self) -> str:
-        bounds = "" if self.low is None else f" [{self.low:.1%}, {self.high:.1%}]"
+        bounds = " [{:.1%}, {:.1%}]".format(*self.interval) if self.interval else ""
         stands = f"the model of step {self.step}" if self.step else "the base model"
         found = f"pass@1 {self.pass_at_1:.1%}{bounds}"
         return f"By the labels of the evaluation set, the best saved model is {stands}: {found}."

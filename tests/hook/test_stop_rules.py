@@ -144,12 +144,14 @@ def test_labels_choose_among_the_saved_models_with_an_interval(ended):
     judged = watch.judged(Completion(steps=4, stopped="KL"), "base")
     found = with_labels(ended, judged, "base").by_labels
     assert (found.step, found.model) == (3, str(ended.checkpoints / "global_step3_hf"))
-    assert (found.low, found.high) == (pytest.approx(0.364, abs=1e-3), pytest.approx(0.636, abs=1e-3))
+    assert found.interval == pytest.approx((0.364, 0.636), abs=1e-3)
     assert judged.chosen_step == 2
     assert str(found).endswith("is the model of step 3: pass@1 50.0% [36.4%, 63.6%].")
     append_row(ended.path / HELD_OUT_FILE, 0, {"eval_a_pass1": 0.1, "eval_b_pass1": 0.3, "eval_num_samples": 9})
     base = with_labels(ended, judged, "base").by_labels
-    assert (base.step, base.model, base.pass_at_1, base.low) == (0, "base", 0.2, None), "of two sets no size is known"
+    assert (base.step, base.model, base.pass_at_1, base.interval) == (0, "base", 0.2, None), (
+        "of two sets no size is known"
+    )
 
 
 def test_the_best_by_labels_is_not_deleted(ended):

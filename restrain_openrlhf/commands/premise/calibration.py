@@ -96,52 +96,35 @@ def best_kappa(rows: Sequence[SizeRow]) -> int:
     return min([0, *(row.size + 1 for row in rows)], key=lambda kappa: (round(errors(kappa), 6), kappa))
 
 
-@dataclass(frozen=True)
-class Width:
-    """The σ under which right answers have the highest weights, and what its log-likelihood gains over the given σ."""
-
-    sigma: float
-    gain: float
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is another than the given one, by a likelihood ratio at 95 %."""
-        return self.gain > GAIN
-
-
 class WidthsSoFar:
-    """The log-likelihood of gold under eq. 3's weights for several σ, over groups with a right answer above κ."""
+    """The log-likelihood of gold under eq. 3's weights for several σ, over groups that have a right rollout."""
 
     def __init__(self, settings: CommonSettings) -> None:
         own = getattr(settings, "sigma", None)
         widths = dict.fromkeys((own, *WIDTHS)) if own is not None else {}
         self._tried = {sigma: settings.model_copy(update={"sigma": sigma}) for sigma in widths}
-        self._sums = np.zeros(len(self._tried))
-        self._weights = np.zeros(2)
+        self._sums, self._weights = np.zeros(len(widths)), np.zeros(2)
 
     def add(self, group: FrozenGroup) -> None:
-        """Count a group, if it has gold."""
-        grades, votes = group.step.grades, group.group.votes
-        if grades is None or not self._tried:
-            return
-        right = [label for label, is_right in zip(votes.classes, grades.correct, strict=False) if is_right]
-        scores = [each.score(votes, PromptFacts()) for each in self._tried.values()]
-        if labels := sorted({label for label in right if label is not None}):
-            if scores[0].penalized:
-                return
-            likely = np.array([score.label_weights[labels].sum() for score in scores])
+        """Count a group, if it has gold and is not penalised."""
+        votes, grades = group.group.votes, group.step.grades
+        correct = grades.correct if grades else ()
+        pairs = zip(votes.classes, correct, strict=False)
+        right = sorted({label for label, is_right in pairs if is_right and label is not None})
+        scores = [each.score(votes, PromptFacts()) for each in self._tried.values()] if right else []
+        if scores and not scores[0].penalized:
+            likely = np.array([score.label_weights[right].sum() for score in scores])
             self._sums += group.weight * np.log(np.maximum(likely, 1e-12))
             self._weights += group.weight, group.weight**2
 
-    def best(self) -> Width | None:
-        """The best width; None if the method has none, or fewer than LEAST_GOLD independent draws were counted."""
+    def better(self) -> float | None:
+        """The likeliest σ, if a likelihood ratio of LEAST_GOLD draws or more tells it from the method's own (95 %)."""
         total, squares = self._weights
         if not squares or total**2 / squares < LEAST_GOLD:
             return None
         # A weight is the number of prompts that a draw stands for; the likelihood is that of the draws.
-        sums = self._sums * total / squares
-        best = int(np.argmax(sums))
-        return Width(list(self._tried)[best], float(sums[best] - sums[0]))
+        gains = (self._sums - self._sums[0]) * total / squares
+        return list(self._tried)[int(np.argmax(gains))] if gains.max() > GAIN else None
 
 
 def chance_of_failure(prompts: Sequence[tuple[float, float, float]], seed: int = 0) -> float | None:

@@ -211,13 +211,9 @@ def _kappa(premise: Premise) -> Iterator[PremiseFinding]:
 
 def _sigma(premise: Premise) -> Iterator[PremiseFinding]:
     """Another σ, where gold is likelier under its label weights."""
-    width, given = premise.width, premise.settings.get("sigma")
-    if width is not None and width.is_known:
-        yield PremiseFinding(
-            "note",
-            f"Labels are weighted best with sigma: {width.sigma:g}: where some rollout is right, gold is e^"
-            f"{width.gain:.1f} times likelier under these weights than with {given}. No training has tested this.",
-        )
+    if (better := premise.better_sigma) is not None:
+        text = f"Gold is likelier under the label weights of sigma: {better:g}, where some rollout is right."
+        yield PremiseFinding("note", f"{text} No training has tested this.")
 
 
 def _table(columns: Sequence[str], title: str, caption: str | None = None) -> Table:

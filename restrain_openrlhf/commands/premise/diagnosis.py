@@ -16,7 +16,6 @@ from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.commands.premise.calibration import (
     GoldAccuracy,
     Ratio,
-    Width,
     WidthsSoFar,
     chance_of_failure,
     share_of,
@@ -62,7 +61,7 @@ class Premise:
     The first of `methods` is the chosen one; `bins` are the majority sizes of `by_size`. `left_out` names the methods
     that cannot be judged from this pass, each with the reason. `unread` are the ends of some responses without an
     answer, `read` shows what is read in some groups, and `kinds` says how much other kinds would read, if the file
-    has responses. `width` is None without enough gold, and for a method without σ.
+    has responses. `better_sigma` is that of gold, if it is known and another one.
     """
 
     prompts: int
@@ -79,7 +78,7 @@ class Premise:
     read: tuple[Reading, ...]
     kinds: tuple[KindShare, ...]
     gold: GoldAccuracy | None
-    width: Width | None
+    better_sigma: float | None
     kind: AnswerKind
 
     @property
@@ -123,7 +122,7 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         kinds=tuple(missing.sample.compared(frozen.kind)),
         kind=frozen.kind,
         gold=GoldAccuracy.of(gold.rows()),
-        width=widths.best(),
+        better_sigma=widths.better(),
     )
 
 

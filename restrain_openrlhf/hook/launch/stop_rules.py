@@ -7,7 +7,7 @@ import math
 import re
 import shutil
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from restrain_openrlhf.records.metrics import (
     GRADIENT_NORM,
     KL,
     LOSS,
+    HeldOutAccuracy,
     StepRow,
     each_step,
     read_held_out,
@@ -206,20 +207,21 @@ def saved_models(folder: RunFolder, rows: Sequence[StepRow], completion: Complet
     return dict(sorted(found.items()))
 
 
-def best_by_labels(folder: RunFolder, models: Mapping[int, Path | str]) -> LabelledChoice | None:
-    """Of these models by step, the best by the run's evaluations; None if none of them was evaluated."""
+def best_by_labels(folder: RunFolder, models: Collection[int]) -> HeldOutAccuracy | None:
+    """Of the models of these steps, the best in the run's evaluations; None if none of them was evaluated."""
     evaluated = [row for row in read_held_out(folder.path) if row.step in models]
-    if not evaluated:
-        return None
-    best = max(evaluated, key=lambda row: (row.pass_at_1, -row.step))
-    low, high = best.interval or (None, None)
-    return LabelledChoice(step=best.step, model=str(models[best.step]), pass_at_1=best.pass_at_1, low=low, high=high)
+    return max(evaluated, key=lambda row: (row.pass_at_1, -row.step), default=None)
 
 
 def with_labels(folder: RunFolder, completion: Completion, base_model: str) -> Completion:
     """How the run has ended, with what its evaluations say of its saved models and of the base model."""
-    models = saved_models(folder, list(deque(each_step(folder.metrics), maxlen=1)), completion)
-    return completion.model_copy(update={"by_labels": best_by_labels(folder, {0: base_model, **models})})
+    models = {0: base_model, **saved_models(folder, list(deque(each_step(folder.metrics), maxlen=1)), completion)}
+    if (best := best_by_labels(folder, models)) is None:
+        return completion
+    choice = LabelledChoice(
+        step=best.step, model=str(models[best.step]), pass_at_1=best.pass_at_1, interval=best.interval
+    )
+    return completion.model_copy(update={"by_labels": choice})
 
 
 def last_good(steps: Collection[int], rows: Sequence[StepRow], alarm: Alarm | None) -> int:

@@ -60,16 +60,17 @@ def test_the_chance_of_failure_is_a_binomials_where_prompts_are_alike(wrong, pus
 
 def test_the_width_is_that_under_which_gold_is_likeliest(tmp_path):
     """Of 40 votes 3 to 1 gold is the larger 30 times: of the tried widths g(1/4) / g(3/4) is nearest to 1/3 with .5."""
-    found = labelled(tmp_path, [(n, 1, "1" if n < 30 else "2") for n in range(40)], [GROUP] * 40, sigma=0.1).width
+    rows, groups = [(n, 1, "1" if n < 30 else "2") for n in range(40)], [GROUP] * 40
 
     def likelihood(sigma):
         g = [exp(-((share - 1) ** 2) / (2 * sigma**2)) for share in (0.75, 0.25)]
         return 30 * log(g[0] / sum(g)) + 10 * log(g[1] / sum(g))
 
-    assert found.sigma == 0.5
-    assert found.gain == pytest.approx(likelihood(0.5) - likelihood(0.1))
-    assert found.is_known
-    assert labelled(tmp_path, [(n, 1, "1") for n in range(20)], [GROUP] * 40).width is None
+    assert max((0.1, 0.25, 0.5, 1, 2), key=likelihood) == 0.5
+    assert likelihood(0.5) - likelihood(0.1) > 1.92 > likelihood(0.5) - likelihood(0.4)
+    assert labelled(tmp_path, rows, groups, sigma=0.1).better_sigma == 0.5
+    assert labelled(tmp_path, rows, groups, sigma=0.4).better_sigma is None
+    assert labelled(tmp_path, [(n, 1, "1") for n in range(20)], groups, sigma=0.1).better_sigma is None
 
 
 def test_gold_that_trains_does_not_speak_for_the_votes(tmp_path):
