@@ -15,7 +15,7 @@ from restrain_openrlhf.commands.premise.frozen import FrozenGroup
 from restrain_openrlhf.evaluation.grade import SizeRow
 from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.method.types import PromptFacts
-from restrain_openrlhf.records.metrics import Z, wilson_interval
+from restrain_openrlhf.records.metrics import wilson_interval
 
 # Gold for fewer prompts decides nothing.
 LEAST_GOLD = 30
@@ -45,25 +45,6 @@ class GoldAccuracy:
         right = sum(row.weight * row.majority_accuracy for row in rows) / stand_for
         rollouts = sum(row.weight * row.mean_accuracy for row in rows) / stand_for
         return cls(sum(row.problems for row in rows), rollouts, right, tuple(rows))
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A share of a total over prompts, with its 95 % interval (to first order, prompts being the sample)."""
-
-    share: float
-    low: float
-    high: float
-
-
-def share_of(part: tuple[float, float], rest: tuple[float, float]) -> Ratio | None:
-    """The share of `part` in `part` and `rest`, each a sum over prompts and the sum of squares; None if all are 0."""
-    total = part[0] + rest[0]
-    if not total:
-        return None
-    share = part[0] / total
-    reach = Z * sqrt((1 - share) ** 2 * part[1] + share**2 * rest[1]) / total
-    return Ratio(share, max(0.0, share - reach), min(1.0, share + reach))
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:

@@ -34,6 +34,8 @@ from restrain_openrlhf.method import build, parse_settings
 N_SAMPLES = "rollout.n_samples_per_prompt"
 # Share of prompts, and of squared advantage. On a base with .13 of the prompts below kappa the penalty did harm.
 PENALIZED, PENALTY = 0.10, 0.25
+# The chance to fail from which there is advice, and from which it is a warning: as of a 95 % interval above the limit.
+LIKELY, CERTAIN = 0.5, 0.975
 
 
 @dataclass(frozen=True)
@@ -161,20 +163,18 @@ def _reliability(premise: Premise) -> Iterator[PremiseFinding]:
         yield PremiseFinding("note", text)
         return
     if chosen.fails is not None:
-        yield PremiseFinding(
-            "note",
-            f"Training {chosen.name} without labels fails with the probability {chosen.fails:.0%}: by a bootstrap over "
-            f"the {gold.prompts} prompts with gold, at least {WRONG_SHARE:.0%} of its squared advantage is on prompts "
-            "whose majority is wrong, or right answers gain nothing.",
+        text = (
+            f"Training {chosen.name} without labels fails with the probability {chosen.fails:.0%}, by a bootstrap over "
+            f"the {gold.prompts} prompts with gold: at least {WRONG_SHARE:.0%} of its squared advantage (here "
+            f"{chosen.on_wrong or 0:.0%}) is on prompts whose majority is wrong, or right answers gain nothing."
         )
-    if (wrong := chosen.on_wrong) is not None and wrong.share >= WRONG_SHARE:
-        yield PremiseFinding(
-            "warning" if wrong.low >= WRONG_SHARE else "note",
-            f"Spurious majorities where {chosen.name} learns: {wrong.share:.0%} [{wrong.low:.0%}, {wrong.high:.0%}] of "
-            f"its squared advantage is on prompts whose majority is wrong. Of our seven runs with {WRONG_SHARE:.0%} or "
-            "more there, five lost accuracy (docs/concepts/premise.md). If the table shows majority sizes that can be "
-            "trusted, `srt_easy` with `easy_cutoff` trains on those alone; if not, get labels, or another base model.",
-        )
+        if chosen.fails >= LIKELY:
+            text += (
+                f" Of our seven runs with {WRONG_SHARE:.0%} or more, five lost accuracy (docs/concepts/premise.md). "
+                "If the table shows majority sizes that can be trusted, `srt_easy` with `easy_cutoff` trains on those "
+                "alone; if not, get labels, or another base model."
+            )
+        yield PremiseFinding("warning" if chosen.fails >= CERTAIN else "note", text)
 
 
 def _penalty(premise: Premise) -> Iterator[PremiseFinding]:
@@ -254,7 +254,7 @@ def _methods(premise: Premise) -> Table:
     )
     for one in premise.methods:
         shares = [f"{share:.0%}" for share in (*one.by_size, one.penalized)]
-        wrong = "–" if one.on_wrong is None else f"{one.on_wrong.share:.0%}"
+        wrong = "–" if one.on_wrong is None else f"{one.on_wrong:.0%}"
         pushes = ["–" if push is None else f"{push:+.2f}" for push in (one.right_push, one.shared_push)]
         table.add_row(one.name, *shares, wrong, *pushes, f"{one.mean_advantage:.3f}")
     return table

@@ -15,10 +15,8 @@ from restrain_openrlhf.answers.shown import KindShare, Reading
 from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.commands.premise.calibration import (
     GoldAccuracy,
-    Ratio,
     WidthsSoFar,
     chance_of_failure,
-    share_of,
 )
 from restrain_openrlhf.commands.premise.common_answers import MOST_COMMON, AnswerSoFar, CommonAnswer
 from restrain_openrlhf.commands.premise.frozen import FrozenGroup, FrozenPass
@@ -49,7 +47,7 @@ class Learning:
     penalized: float
     shared_push: float | None
     right_push: float | None
-    on_wrong: Ratio | None
+    on_wrong: float | None
     fails: float | None
     reads_gold: bool
 
@@ -180,21 +178,18 @@ class Comparison:
 class _Sums:
     """Sums over the groups that one method trains on. `size` sums |A|, and `squares` A² for each size of the majority.
 
-    Of groups with gold all is weighted. `by_majority` has A² and its square summed for those that are not penalised:
-    row 1 for right majorities, row 0 for wrong ones. `labelled` has what `chance_of_failure` reads of each.
+    Of groups with gold all is weighted; `labelled` has what `chance_of_failure` reads of each.
     """
 
     method: Method
     trained_on: frozenset[int] | None
     shared: str | None
     squares: Floats
-    by_majority: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     prompts: int = 0
     rollouts: int = 0
     size: float = 0.0
     size_with_gold: float = 0.0
     to_shared: float = 0.0
-    to_right: float = 0.0
     prompts_penalized: int = 0
     penalized: float = 0.0
     labelled: list[tuple[float, float, float]] = field(default_factory=list)
@@ -216,13 +211,10 @@ class _Sums:
         if step.grades is not None:
             push, believed = weight * _push(net, step.grades.correct), weight * square * (score.penalized < 1)
             self.size_with_gold += weight * size
-            self.to_right += push
             self.labelled.append((believed, believed * (not group.majority_is_right), push))
         if score.penalized == 1:
             self.prompts_penalized += 1
             self.penalized += square
-        elif group.grades is not None:
-            self.by_majority[int(group.majority_is_right)] += weight * square, (weight * square) ** 2
 
     def learning(self, name: str) -> Learning:
         """The shares. Raises DataError if the method trained on no group."""
@@ -231,6 +223,7 @@ class _Sums:
                 "It trains on none of these prompts: it reads gold, or selects by a share that none reaches."
             )
         total = float(self.squares.sum()) or 1.0
+        believed, on_wrong, to_right = np.sum(self.labelled, axis=0).tolist() if self.labelled else (0.0, 0.0, 0.0)
         in_bins = [self.squares[low : high + 1] for low, high in quarters(len(self.squares) - 1)]
         return Learning(
             name=name,
@@ -240,8 +233,8 @@ class _Sums:
             by_size=tuple(float(part.sum()) / total for part in in_bins),
             penalized=self.penalized / total,
             shared_push=self.to_shared / self.size if self.shared is not None and self.size else None,
-            right_push=self.to_right / self.size_with_gold if self.size_with_gold else None,
-            on_wrong=share_of(*self.by_majority.tolist()),
+            right_push=to_right / self.size_with_gold if self.size_with_gold else None,
+            on_wrong=on_wrong / believed if believed else None,
             fails=chance_of_failure(self.labelled),
             reads_gold=self.method.needs_gold,
         )

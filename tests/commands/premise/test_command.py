@@ -68,7 +68,8 @@ def test_wrong_majorities_that_are_large_are_warned_of_with_gold_and_not_known_w
     reference = write_pass(tmp_path / "ref.jsonl", groups)
     half = write_gold(tmp_path / "half.jsonl", [f"{'ab'[place % 2]}{place}" for place in range(60)])
     (text,) = warnings(document("--reference", reference, "--gold", half))
-    assert "Spurious majorities where restrain learns: 50% [37%, 63%]" in text
+    assert "fails with the probability 100%" in text
+    assert "(here 50%) is on prompts whose majority is wrong" in text
     right = write_gold(tmp_path / "right.jsonl", [f"a{place}" for place in range(60)])
     assert warnings(document("--reference", reference, "--gold", right)) == []
     blind = document("--reference", reference)
