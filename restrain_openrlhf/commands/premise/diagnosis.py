@@ -36,7 +36,8 @@ class Learning:
     groups. `on_wrong` is the share on prompts whose majority is wrong, among the groups that have gold and are not
     penalised. A push is the sum of (A − the group's mean A) over some rollouts, relative to the sum of |A| over all, so
     0.5 at most: `shared_push` over rollouts with the most common answer, `right_push` over right rollouts, in groups
-    with gold. `fails` is its `chance_of_failure`.
+    with gold. `fails` is its `chance_of_failure`, None for a method that
+    needs gold.
     """
 
     name: str
@@ -235,7 +236,7 @@ class _Sums:
             shared_push=self.to_shared / self.size if self.shared is not None and self.size else None,
             right_push=to_right / self.size_with_gold if self.size_with_gold else None,
             on_wrong=on_wrong / believed if believed else None,
-            fails=chance_of_failure(self.labelled),
+            fails=None if self.method.needs_gold else chance_of_failure(self.labelled),
             reads_gold=self.method.needs_gold,
         )
 
