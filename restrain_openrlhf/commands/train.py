@@ -52,6 +52,8 @@ def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False)
     assert completion is not None, "train returns completed runs"
     if completion.ending:
         console.print(completion.ending, markup=False, soft_wrap=True)
+    if completion.by_labels:
+        console.print(str(completion.by_labels), markup=False, soft_wrap=True)
     console.print(f"trained model: {folder.trained}\nmetrics: {folder.metrics}", soft_wrap=True)
     if finished:
         console.print(

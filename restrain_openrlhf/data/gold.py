@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.answers.kind import PROBLEM, differing
@@ -59,6 +59,9 @@ class _Row(BaseModel):
     problem: str | None = None
     id: str | None = None
     answer: Annotated[str, BeforeValidator(finite_answer)]
+    inclusion: Annotated[float | None, BeforeValidator(lambda given: None if given == "" else given)] = Field(
+        None, gt=0, le=1
+    )
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,15 @@ class ProblemIdentity:
 class GoldFile:
     """The answers of a file: by the problem's hash, and for rows without a problem by id.
 
-    `columns` has, by the same names, what votes read of a row, as far as the file says it.
+    `columns` has, by the same names, what votes read of a row, as far as the file says it. `inclusion` has, by the same
+    names, the chance with which `restrain label` drew a problem, for all or for none.
     """
 
     path: Path
     by_problem: dict[str, str]
     by_id: dict[str, str]
     columns: dict[str, Row] = field(default_factory=dict)
+    inclusion: dict[str, float] = field(default_factory=dict)
 
     def answers(self, where: str, asked: Iterable[ProblemIdentity]) -> Mapping[str, str]:
         """The file's answers by the problem's hash; `where` names the problems that are `asked`, in errors.
@@ -168,6 +173,14 @@ def load_gold(path: Path, kind: AnswerKind = MATHEMATICS, skip_empty: bool = Fal
         if before != row.answer:
             named = "the same problem" if problem else f"the id {name!r}"
             raise DataError(f"{where}: {named} has two answers, {before!r} and {row.answer!r}. Keep the right one.")
+        if row.inclusion is not None:
+            gold.inclusion[name] = row.inclusion
+    if gold.inclusion and len(gold.inclusion) < (count := len(gold.by_problem) + len(gold.by_id)):
+        raise DataError(
+            f"{path}: the column `inclusion`, the chance with which `restrain label` drew a problem, is filled for "
+            f"{len(gold.inclusion)} of {count} answers, so they cannot be weighted. Leave the other rows out; or the "
+            "column, and all count once."
+        )
     if not gold.by_problem and not gold.by_id:
         raise DataError(f"{path}: has no rows. Give a file with at least one answer.")
     return gold

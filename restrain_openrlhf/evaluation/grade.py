@@ -1,7 +1,7 @@
 """Responses right and wrong: files of them, their grades by gold, pass@k and maj@k with intervals, reliability."""
 
 from collections.abc import Iterator, Sequence
-from math import comb, sqrt
+from math import comb
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -14,13 +14,11 @@ from restrain_openrlhf.data.jsonl import Identified, identified, validated
 from restrain_openrlhf.data.prompt_reader import PromptReader, is_chat, text_of
 from restrain_openrlhf.data.tables import placed_rows
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.records.metrics import wilson_interval
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.sampling_pass import SampledRow
-
-# The two-sided 95 % quantile of the normal distribution.
-Z = 1.959964
 
 
 class GradeRow(BaseModel, frozen=True):
@@ -178,14 +176,6 @@ def interval_over_problems(shares: Sequence[float]) -> tuple[float, float]:
     return wilson_interval(share * draws, draws)
 
 
-def wilson_interval(right: float, of: float) -> tuple[float, float]:
-    """95 % bounds of a share (Wilson, 1927). They also hold for few draws, where the usual formula fails."""
-    share = right / of
-    middle = (share + Z**2 / (2 * of)) / (1 + Z**2 / of)
-    half = Z / (1 + Z**2 / of) * sqrt(max(0.0, share * (1 - share)) / of + Z**2 / (4 * of**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def powers_up_to(n: int) -> list[int]:
     """1, 2, 4, … and n: the k for which pass@k is reported."""
     return sorted({2**power for power in range(n.bit_length())} | {n})
@@ -194,11 +184,15 @@ def powers_up_to(n: int) -> list[int]:
 class SizeRow(BaseModel, frozen=True):
     """The problems whose majority has `size` of n rollouts. Shares are in [0, 1], bounds are at 95 % (Wilson).
 
-    `majority_accuracy` is the share of problems with a right majority, and `mean_accuracy` that of right rollouts.
+    `weight` is the number of problems that these stand for, and `draws` Kish's effective number of them: both are
+    `problems` where every problem counts once. `majority_accuracy` is the share of problems with a right majority, and
+    `mean_accuracy` that of right rollouts.
     """
 
     size: int
     problems: int
+    weight: float
+    draws: float
     majority_accuracy: float
     majority_low: float
     majority_high: float
@@ -209,24 +203,29 @@ class ReliabilitySoFar:
     """Counts, problem by problem, how reliable majorities of each size are, where every problem has n rollouts."""
 
     def __init__(self, n: int) -> None:
-        # For each size of the majority: problems, problems with a right majority, and right rollouts.
-        self._counts = np.zeros((n + 1, 3), dtype=np.int64)
+        # For each size of the majority: problems, and the sums of weights, of their squares, of those of right
+        # majorities, and of right rollouts.
+        self._counts = np.zeros((n + 1, 5))
 
-    def add(self, row: GradeRow) -> None:
-        found = 1, majority_right(row.group, row.correct), sum(row.correct)
-        self._counts[row.group.votes.majority_count] += found
+    def add(self, row: GradeRow, weight: float = 1.0) -> None:
+        """Count a problem that stands for `weight` problems."""
+        right = majority_right(row.group, row.correct), sum(row.correct)
+        self._counts[row.group.votes.majority_count] += 1, weight, weight**2, *(weight * each for each in right)
 
     def rows(self) -> list[SizeRow]:
         """One row per size of a majority that occurs, ascending."""
         return [self._row(size, *counts) for size, counts in enumerate(self._counts.tolist()) if counts[0]]
 
-    def _row(self, size: int, problems: int, right: int, rollouts: int) -> SizeRow:
-        low, high = wilson_interval(right, problems)
+    def _row(self, size: int, problems: float, weight: float, squares: float, right: float, rollouts: float) -> SizeRow:
+        draws = weight**2 / squares
+        low, high = wilson_interval(right / weight * draws, draws)
         return SizeRow(
             size=size,
-            problems=problems,
-            majority_accuracy=right / problems,
+            problems=int(problems),
+            weight=weight,
+            draws=draws,
+            majority_accuracy=right / weight,
             majority_low=low,
             majority_high=high,
-            mean_accuracy=rollouts / (problems * (len(self._counts) - 1)),
+            mean_accuracy=rollouts / (weight * (len(self._counts) - 1)),
         )

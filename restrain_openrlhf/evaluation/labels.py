@@ -18,9 +18,9 @@ from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.prompt_reader import text_of
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.grade import wilson_interval
 from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.records.kept import KeptGroup
+from restrain_openrlhf.records.metrics import wilson_interval
 from restrain_openrlhf.reference.prompts import PromptRows, PromptSource, all_rows
 
 # So many prompts are tried, because a gold file may only have some of them.

@@ -1,4 +1,4 @@
-"""Tables of runs by benchmarks beside the paper's rows of the same models, as text, and how the two differ."""
+"""Tables of runs by benchmarks beside published rows of the same models, as text, and how the two differ."""
 
 import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,7 +16,17 @@ from restrain_openrlhf.evaluation.result import EvaluationProvenance, Result
 from restrain_openrlhf.records.folder import RunFolder
 
 FILE = Path(__file__).with_name("paper.csv")
+# Rows of other papers, which compare RESTRAIN with other methods; SOURCES says how each measured.
+OTHERS = FILE.with_name("other_papers.csv")
 TEST_TIME = "test-time"
+PAPER = "paper"
+SOURCES = {
+    "GMAE": "arXiv 2609.36750, all rows by its authors, also RESTRAIN's: 211 steps of 64 prompts x 16 (of 32), "
+    "on verl with its own prompts; T 0.6, top-p 0.95, top-k 20, mean of 16; the checkpoint chosen by gold (DAPO-500); "
+    "AMC taken as 83 problems, since 24.3 % is no share of 40 x 16 responses",
+    "SCRL": "arXiv 2603.19880, read from a summary: its prompts, steps and checkpoint are not known here. Its rows of "
+    "RESTRAIN and TTRL are the RESTRAIN paper's own (Table 3), so the comparison is not independent",
+}
 
 
 class PaperCell(BaseModel, frozen=True):
@@ -24,10 +34,12 @@ class PaperCell(BaseModel, frozen=True):
 
     `row` and `column` are as printed, and `model` is a hub id; `method`, `ablation`, `benchmark` and `protocol` are
     names of this project. `training` is the training set, `test-time` in Table 3, and None for a base model. `ablation`
-    is a preset in configs/ablations, and None if the row has the paper's default settings.
+    is a preset in configs/ablations, and None if the row has the paper's default settings. `source` is the paper
+    itself, or a key of SOURCES. `table` is None where only a summary was read.
     """
 
-    table: int
+    source: str = PAPER
+    table: int | None
     row: str
     model: str
     training: str | None
@@ -42,14 +54,18 @@ class PaperCell(BaseModel, frozen=True):
 
 @cache
 def every_cell() -> tuple[PaperCell, ...]:
-    """All cells of the file: accuracies, and the differences and relative gains that the tables print."""
-    with FILE.open(encoding="utf-8", newline="") as file:
-        rows = ({name: text or None for name, text in row.items()} for row in csv.DictReader(file))
-        return tuple(map(PaperCell.model_validate, rows))
+    """All cells: accuracies, the differences and relative gains that the paper prints, and rows of other papers."""
+    cells: list[PaperCell] = []
+    for path in (FILE, OTHERS):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = ({name: text or None for name, text in row.items()} for row in csv.DictReader(file))
+            cells += map(PaperCell.model_validate, rows)
+    return tuple(cells)
 
 
-def accuracies() -> list[PaperCell]:
-    return [cell for cell in every_cell() if cell.metric == "pass@1"]
+def accuracies(source: str | None = PAPER) -> list[PaperCell]:
+    """The cells of pass@1 in one source, or in all of them for None."""
+    return [cell for cell in every_cell() if cell.metric == "pass@1" and source in (None, cell.source)]
 
 
 def models() -> list[str]:
@@ -58,9 +74,10 @@ def models() -> list[str]:
 
 @dataclass(frozen=True)
 class PaperLine:
-    """One row of the paper, from one table or from several that agree, with its values by benchmark."""
+    """One row of a paper, from one table or from several that agree, with its values by benchmark."""
 
-    tables: tuple[int, ...]
+    source: str
+    tables: tuple[int | None, ...]
     row: str
     training: str | None
     values: Mapping[str, float]
@@ -75,29 +92,31 @@ class PaperLine:
 
     @property
     def origin(self) -> str:
-        """`paper, Table 3`, `paper, Tables 1, 4 and 5`."""
+        """`paper, Table 3`, `paper, Tables 1, 4 and 5`, `GMAE, Table 1`, `SCRL`."""
+        if self.tables == (None,):
+            return self.source
         *others, last = map(str, self.tables)
-        return f"paper, Tables {', '.join(others)} and {last}" if others else f"paper, Table {last}"
+        return f"{self.source}, Tables {', '.join(others)} and {last}" if others else f"{self.source}, Table {last}"
 
     def agrees(self, values: Mapping[str, float]) -> bool:
         return all(values.get(name, was) == was for name, was in self.values.items())
 
 
 def lines_of(model: str, benchmarks: Collection[str]) -> list[PaperLine]:
-    """The paper's rows of a model for these benchmarks, one for each method and training set, without ablations.
+    """The published rows of a model for these benchmarks, one for each method and training set, without ablations.
 
     A row that two tables print with different numbers becomes two lines.
     """
-    asked = [each for each in accuracies() if each.model == model and each.benchmark in benchmarks]
+    asked = [each for each in accuracies(None) if each.model == model and each.benchmark in benchmarks]
     cells = [cell for cell in asked if cell.ablation is None]
-    lines: dict[tuple[str | None, str], list[PaperLine]] = {}
-    for table, rows in groupby(cells, key=lambda cell: (cell.table, cell.row, cell.training, cell.method)):
-        number, row, training, method = table
+    lines: dict[tuple[str, str | None, str], list[PaperLine]] = {}
+    for table, rows in groupby(cells, key=lambda cell: (cell.source, cell.table, cell.row, cell.training, cell.method)):
+        source, number, row, training, method = table
         values = {cell.benchmark: cell.value for cell in rows}
-        alike = lines.setdefault((training, method), [])
+        alike = lines.setdefault((source, training, method), [])
         same = next((place for place, line in enumerate(alike) if line.agrees(values)), None)
         if same is None:
-            alike.append(PaperLine((number,), row, training, values))
+            alike.append(PaperLine(source, (number,), row, training, values))
         else:
             old = alike[same]
             alike[same] = replace(old, tables=(*old.tables, number), values={**old.values, **values})
@@ -146,7 +165,7 @@ class Estimate:
 class TableLine:
     """The numbers of one run by column; None if there is no number.
 
-    `origin` is `ours`, or `paper` with its tables.
+    `origin` is `ours`, or a source with its tables.
     """
 
     run: str
@@ -182,8 +201,9 @@ def build_table(runs: Mapping[str, Sequence[Result]], base: str | None = None) -
     titles = {how.benchmark: how.title for how in every}
     bases = {how.model: base or base_of(how.model) for how in every}
     lines = [_ours(name, results, titles) for name, results in runs.items()]
-    lines += _published(list(dict.fromkeys(bases.values())), titles)
-    return Table((*titles.values(), "mean"), tuple(lines), tuple(_notes(runs, bases)))
+    published = list(_published(list(dict.fromkeys(bases.values())), titles))
+    notes = [*_notes(runs, bases), *_sources(published)]
+    return Table((*titles.values(), "mean"), (*lines, *published), tuple(notes))
 
 
 def _ours(name: str, results: Sequence[Result], benchmarks: Collection[str]) -> TableLine:
@@ -193,7 +213,7 @@ def _ours(name: str, results: Sequence[Result], benchmarks: Collection[str]) -> 
 
 
 def _published(models: Sequence[str], benchmarks: Collection[str]) -> Iterator[TableLine]:
-    """All rows of the paper for these models that have one of these benchmarks; of several models, with their names."""
+    """All published rows of these models that have one of these benchmarks; of several models, with their names."""
     rows = [(model, line) for model in models for line in lines_of(model, benchmarks)]
     several = len({model for model, _ in rows}) > 1
     for model, line in rows:
@@ -212,6 +232,12 @@ def _notes(runs: Mapping[str, Sequence[Result]], bases: Mapping[str, str]) -> It
             about.setdefault((name, note), []).append(how.title)
     for (name, note), titles in about.items():
         yield f"{name}, {', '.join(dict.fromkeys(titles))}: {note}"
+
+
+def _sources(published: Sequence[TableLine]) -> Iterator[str]:
+    """How the other papers measured whose rows are shown."""
+    shown = {line.origin.partition(",")[0] for line in published}
+    yield from (f"{source}: {how}" for source, how in SOURCES.items() if source in shown)
 
 
 def _how(name: str, how: EvaluationProvenance) -> str:

@@ -164,13 +164,32 @@ def adapts_at_test_time(config: RunConfig) -> bool:
     return vote is not None and vote.name == VOTES_BEFORE and config.run_dir.is_relative_to(vote.parent)
 
 
+class LabelledChoice(BaseModel, frozen=True):
+    """The saved model with the highest pass@1 on the labels of the run's evaluation set; of several, the earliest.
+
+    `interval` has the 95 % bounds of this evaluation alone, without the choice of the highest among several; None where
+    the number of problems is not known. Step 0 is the base model.
+    """
+
+    step: int
+    model: str
+    pass_at_1: float
+    interval: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        bounds = " [{:.1%}, {:.1%}]".format(*self.interval) if self.interval else ""
+        stands = f"the model of step {self.step}" if self.step else "the base model"
+        found = f"pass@1 {self.pass_at_1:.1%}{bounds}"
+        return f"By the labels of the evaluation set, the best saved model is {stands}: {found}."
+
+
 class Completion(BaseModel, frozen=True):
     """How a run ended: after its last step, or earlier for the reason in `stopped`.
 
     The rest is what stop rules say (hook/launch/stop_rules.py). `alarm` is the rule that fired; an alarm in the last
     steps ends no run early. `unwatched` names signals that the host did not log, so that their rules had no effect.
     `chosen_model` is the last good model, of step `chosen_step`; step 0 is the base model, because no model was saved
-    before the alarm.
+    before the alarm. `by_labels` is what the evaluations during training say of the saved models.
     """
 
     steps: int
@@ -179,6 +198,7 @@ class Completion(BaseModel, frozen=True):
     unwatched: tuple[str, ...] = ()
     chosen_step: int | None = None
     chosen_model: str | None = None
+    by_labels: LabelledChoice | None = None
 
     @property
     def ending(self) -> str | None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ STEP_SECONDS = "timing/step_total"
 NOT_FINITE = "restrain/not_finite_numbers"
 # If the policy is broken, one of these is not a finite number.
 VITAL = (KL, ENTROPY, LOSS, GRADIENT_NORM)
+# The two-sided 95 % quantile of the normal distribution.
+Z = 1.959964
 
 
 @dataclass(frozen=True)
@@ -69,16 +72,25 @@ def step_row(written: Mapping[str, Any]) -> StepRow:
 
 @dataclass(frozen=True)
 class HeldOutAccuracy:
-    """pass@1 in [0, 1] after `step` training steps, as the mean over the evaluation sets."""
+    """pass@1 in [0, 1] after `step` training steps, as the mean over the evaluation sets.
+
+    `problems` is their number; None where several sets are averaged, or the host does not log it.
+    """
 
     step: int
     pass_at_1: float
+    problems: int | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % bounds (Wilson), as if all responses to one problem were equally right: so they are too wide."""
+        return wilson_interval(self.pass_at_1 * self.problems, self.problems) if self.problems else None
 
 
 def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
     """All whole rows in the order of steps; empty if nothing was evaluated."""
     return [
-        HeldOutAccuracy(int(row["step"]), _mean_pass(row))
+        HeldOutAccuracy(int(row["step"]), _mean_pass(row), _problems(row))
         for row in map(_numbers, FollowedFile(run_dir / HELD_OUT_FILE).new_rows())
     ]
 
@@ -87,6 +99,21 @@ def _mean_pass(row: dict[str, float]) -> float:
     """The mean of the host's metrics eval_<datasource>_pass1 (trainer/ppo_trainer.py, compute_eval_metrics)."""
     values = [value for name, value in row.items() if name.endswith(PASS_AT_1)]
     return sum(values) / len(values)
+
+
+def _problems(row: dict[str, float]) -> int | None:
+    """The problems of the only evaluation set, to each of which the host draws k responses: eval_<set>_pass<k>."""
+    drawn = [int(match[1]) for name in row if (match := re.search(r"_pass(\d+)$", name))]
+    one_set = sum(name.endswith(PASS_AT_1) for name in row) == 1
+    return int(row["eval_num_samples"]) // max(drawn) if one_set and "eval_num_samples" in row else None
+
+
+def wilson_interval(right: float, of: float) -> tuple[float, float]:
+    """95 % bounds of a share (Wilson, 1927). They also hold for few draws, where the usual formula fails."""
+    share = right / of
+    middle = (share + Z**2 / (2 * of)) / (1 + Z**2 / of)
+    half = Z / (1 + Z**2 / of) * math.sqrt(max(0.0, share * (1 - share)) / of + Z**2 / (4 * of**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:

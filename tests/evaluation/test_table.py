@@ -62,11 +62,12 @@ def test_rows_that_agree_are_one_line_and_others_are_two():
     assert ("RESTRAIN", (1,)) in lines
     assert ("RESTRAIN", (5,)) in lines
     assert ("GRPO", (1, 5)) in lines
-    (ours, other) = [line for line in lines_of(QWEN, BENCHMARKS) if line.row.startswith("RESTRAIN")]
+    (ours, other, gmaes) = [line for line in lines_of(QWEN, BENCHMARKS) if line.row.startswith("RESTRAIN")]
     assert (other.training, other.tables) == ("synthetic-s1k", (2, 6))
     assert ours.tables == (1, 4, 5, 7, 8, 9)
     assert len(ours.values) == 9
-    alone, _ = [line for line in lines_of(QWEN, ["aime24"]) if line.row.startswith("RESTRAIN")]
+    assert (gmaes.origin, gmaes.values["math500"]) == ("GMAE, Table 1", 71.0)
+    alone, *_ = [line for line in lines_of(QWEN, ["aime24"]) if line.row.startswith("RESTRAIN")]
     assert (alone.tables, alone.values) == ((5,), {"aime24": 20.3})
 
 
@@ -115,8 +116,9 @@ def build_table(runs, **options):
 
 
 def notes(*runs):
-    """What differs from the paper, without the lines on how each run was measured."""
-    return tuple(note for note in build_table(runs).notes if ", protocol " not in note)
+    """What differs from the paper, without the lines on how each run, and each other paper's, was measured."""
+    left_out = ", protocol ", "arXiv"
+    return tuple(note for note in build_table(runs).notes if not any(words in note for words in left_out))
 
 
 def test_a_runs_folder_says_what_its_models_were_trained_from(tmp_path):
@@ -134,7 +136,7 @@ def test_a_users_word_counts_more_than_the_runs_folder(tmp_path):
     runs = [("mine", write_run(tmp_path / "e", measured("math500", 0.7, model)))]
     assert "TTRL, at test time" in [line.run for line in build_table(runs, base=LLAMA).lines]
     (tmp_path / "run" / "run.json").write_text("{")
-    assert len(build_table(runs, base=QWEN).notes) == 1
+    assert len(build_table(runs, base=QWEN).notes) == 2, "how ours was measured, and how GMAE's"
     with pytest.raises(DataError, match=r"run.json: is not valid JSON"):
         build_table(runs)
 
@@ -186,6 +188,19 @@ def test_the_table_has_the_papers_rows_of_the_model_without_its_ablations(tmp_pa
     assert ("RESTRAIN, on synthetic-s1k", "paper, Tables 2 and 6") in rows
     assert not any("κ" in name or "σ" in name for name, _ in rows)
     assert rows["TTRL, on dapo14k", "paper, Tables 1 and 5"][1] == 76.3
+    assert rows["TTRL, on dapo14k", "GMAE, Table 1"][:2] == [8.8, 74.6]
+    assert any(note.startswith("GMAE: arXiv 2609.36750") for note in made.notes)
+    assert not any(note.startswith("SCRL") for note in made.notes), "it has no row of this model"
+
+
+def test_what_other_papers_took_over_from_the_paper_is_said_and_true():
+    """SCRL's averages are of two benchmarks, and its rows of RESTRAIN, TTRL and ETMR the cells of Table 3."""
+    llama = [cell for cell in every_cell() if cell.model == LLAMA and cell.metric == "pass@1"]
+    cells = {(cell.source, cell.method, cell.benchmark): cell.value for cell in llama}
+    for method in ("restrain", "ttrl", "ettrl"):
+        theirs, both = cells["SCRL", method, "mean"], [cells["paper", method, name] for name in ("aime24", "amc83")]
+        assert sum(both) / 2 == pytest.approx(theirs, abs=0.051)
+        assert [cells.get(("SCRL", method, name)) for name in ("aime24", "amc83")] in (both, [None, None])
 
 
 def test_rows_of_two_models_are_told_apart(tmp_path):

@@ -13,9 +13,9 @@ from restrain_openrlhf.config.documents import typed
 from restrain_openrlhf.config.yaml_file import StopRules
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch import stop_rules
-from restrain_openrlhf.hook.launch.stop_rules import Watch, alarm, unwatched
+from restrain_openrlhf.hook.launch.stop_rules import Watch, alarm, unwatched, with_labels
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import GRADIENT_NORM, KL, LOSS, append_row, read_steps
+from restrain_openrlhf.records.metrics import GRADIENT_NORM, HELD_OUT_FILE, KL, LOSS, append_row, read_steps
 from test_time.cli import stop_limits
 from tests.command_line import refused, restrain
 from tests.records.steps import step, steps
@@ -131,6 +131,35 @@ def test_rules_that_do_not_end_a_run_say_what_they_saw_and_leave_the_last_model(
     found = watch.judged(Completion(steps=4), "base")
     assert (found.chosen_step, found.chosen_model) == (4, str(ended.model))
     assert found.ending.startswith("A stop rule fired and did not end training: the KL")
+
+
+def test_labels_choose_among_the_saved_models_with_an_interval(ended):
+    """48 problems x 4; step 1 is best and was not saved. Wilson's bounds of 24 of 48 are .5 ± .136, by hand."""
+    assert with_labels(ended, Completion(steps=4), "base").by_labels is None
+    for number, right in enumerate([0.2, 0.9, 0.4, 0.5, 0.5]):
+        row = {"eval_default_pass1": right, "eval_default_pass4": 1.0, "eval_num_samples": 192.0}
+        append_row(ended.path / HELD_OUT_FILE, number, row)
+    watch = Watch(ended, StopRules(template=1), 0.5)
+    watch.should_stop(read_steps(ended.metrics))
+    judged = watch.judged(Completion(steps=4, stopped="KL"), "base")
+    found = with_labels(ended, judged, "base").by_labels
+    assert (found.step, found.model) == (3, str(ended.checkpoints / "global_step3_hf"))
+    assert found.interval == pytest.approx((0.364, 0.636), abs=1e-3)
+    assert judged.chosen_step == 2
+    assert str(found).endswith("is the model of step 3: pass@1 50.0% [36.4%, 63.6%].")
+    append_row(ended.path / HELD_OUT_FILE, 0, {"eval_a_pass1": 0.1, "eval_b_pass1": 0.3, "eval_num_samples": 9})
+    base = with_labels(ended, judged, "base").by_labels
+    assert (base.step, base.model, base.pass_at_1, base.interval) == (0, "base", 0.2, None), (
+        "of two sets no size is known"
+    )
+
+
+def test_the_best_by_labels_is_not_deleted(ended):
+    """Of models of steps 1 to 3 and the end, the rules keep 2, the last good one, and the end."""
+    (ended.checkpoints / "global_step1_hf").mkdir()
+    append_row(ended.path / HELD_OUT_FILE, 1, {"eval_default_pass1": 0.9})
+    Watch(ended, StopRules(template=1), 0.5).judged(Completion(steps=4), "base")
+    assert sorted(path.name for path in ended.checkpoints.iterdir()) == ["global_step1_hf", "global_step2_hf"]
 
 
 def test_the_base_models_share_counts_equal_answers_as_one(ended, tmp_path, monkeypatch):

@@ -22,20 +22,20 @@ from rich.table import Table
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.commands.options import GOLD, AnswersOption, MethodKeys, split_answers
-from restrain_openrlhf.commands.premise.diagnosis import LEAST_GOLD, CommonAnswer, Premise, diagnose
+from restrain_openrlhf.commands.premise.calibration import LEAST_GOLD, WRONG_SHARE, best_kappa, pooled
+from restrain_openrlhf.commands.premise.common_answers import CommonAnswer
+from restrain_openrlhf.commands.premise.diagnosis import Premise, diagnose
 from restrain_openrlhf.commands.premise.frozen import from_reference, from_rollouts
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import MISSING_LIMIT, RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.grade import SizeRow, wilson_interval
 from restrain_openrlhf.method import build, parse_settings
 
 N_SAMPLES = "rollout.n_samples_per_prompt"
-# Share of squared advantage on wrong majorities. Methods with .16 or less learned; with .34 or more they collapsed, or
-# gained little from stored labels; one with .22 ended in between.
-WRONG_SHARE = 0.20
 # Share of prompts, and of squared advantage. On a base with .13 of the prompts below kappa the penalty did harm.
 PENALIZED, PENALTY = 0.10, 0.25
+# The chance to fail from which there is advice, and from which it is a warning: as of a 95 % interval above the limit.
+LIKELY, CERTAIN = 0.5, 0.975
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,7 @@ def findings(premise: Premise) -> list[PremiseFinding]:
         *_reliability(premise),
         *_penalty(premise),
         *_kappa(premise),
+        *_sigma(premise),
     ]
     return sorted(found, key=lambda finding: finding.level != "warning")
 
@@ -160,14 +161,20 @@ def _reliability(premise: Premise) -> Iterator[PremiseFinding]:
         known = f"Only {_have(gold.prompts)} gold" if gold else "There is no gold"
         text = f"{known}, so whether majorities are right is not known. Grade some 100 prompts, and give --gold."
         yield PremiseFinding("note", text)
-    elif (wrong := chosen.on_wrong) is not None and wrong.share >= WRONG_SHARE:
-        yield PremiseFinding(
-            "warning" if wrong.low >= WRONG_SHARE else "note",
-            f"Spurious majorities where {chosen.name} learns: {wrong.share:.0%} [{wrong.low:.0%}, {wrong.high:.0%}] of "
-            f"its squared advantage is on prompts whose majority is wrong. Of our seven runs with {WRONG_SHARE:.0%} or "
-            "more there, five lost accuracy (docs/concepts/premise.md). If the table shows majority sizes that can be "
-            "trusted, `srt_easy` with `easy_cutoff` trains on those alone; if not, get labels, or another base model.",
+        return
+    if chosen.fails is not None:
+        text = (
+            f"Training {chosen.name} without labels fails with the probability {chosen.fails:.0%}, by a bootstrap over "
+            f"the {gold.prompts} prompts with gold: at least {WRONG_SHARE:.0%} of its squared advantage (here "
+            f"{chosen.on_wrong or 0:.0%}) is on prompts whose majority is wrong, or right answers gain nothing."
         )
+        if chosen.fails >= LIKELY:
+            text += (
+                f" Of our seven runs with {WRONG_SHARE:.0%} or more, five lost accuracy (docs/concepts/premise.md). "
+                "If the table shows majority sizes that can be trusted, `srt_easy` with `easy_cutoff` trains on those "
+                "alone; if not, get labels, or another base model."
+            )
+        yield PremiseFinding("warning" if chosen.fails >= CERTAIN else "note", text)
 
 
 def _penalty(premise: Premise) -> Iterator[PremiseFinding]:
@@ -181,20 +188,6 @@ def _penalty(premise: Premise) -> Iterator[PremiseFinding]:
         )
 
 
-def best_kappa(rows: Sequence[SizeRow]) -> int:
-    """The κ with the fewest right majorities below it and wrong ones from it on; of several the smallest, 0 for none.
-
-    Larger than every size where no size is right more often than not.
-    """
-
-    def errors(kappa: int) -> float:
-        return sum(
-            row.problems * (row.majority_accuracy if row.size < kappa else 1 - row.majority_accuracy) for row in rows
-        )
-
-    return min([0, *(row.size + 1 for row in rows)], key=lambda kappa: (round(errors(kappa), 6), kappa))
-
-
 def _kappa(premise: Premise) -> Iterator[PremiseFinding]:
     """Another κ, where gold tells that the majorities between the two are treated wrongly (95 %, Wilson)."""
     gold, given = premise.gold, premise.settings.get("kappa")
@@ -204,9 +197,7 @@ def _kappa(premise: Premise) -> Iterator[PremiseFinding]:
     between = [row for row in gold.by_size if min(now, best) <= row.size < max(now, best)]
     if not between:
         return
-    count = sum(row.problems for row in between)
-    right = sum(row.problems * row.majority_accuracy for row in between)
-    low, high = wilson_interval(right, count)
+    share, low, high = pooled(between)
     if best < now and low > 0.5:  # noqa: PLR2004
         text = f"more often than not, and kappa: {given:g} penalises them"
     elif best > now and high < 0.5:  # noqa: PLR2004
@@ -214,8 +205,15 @@ def _kappa(premise: Premise) -> Iterator[PremiseFinding]:
     else:
         return
     sizes = " to ".join(map(str, dict.fromkeys((between[0].size, between[-1].size))))
-    share = f"{right / count:.0%} [{low:.0%}, {high:.0%}] of {count} prompts"
-    yield PremiseFinding("note", f"Majorities of {sizes} of {premise.n} are right {text} ({share}). Try kappa: {best}.")
+    known = f"{share:.0%} [{low:.0%}, {high:.0%}] of {sum(row.problems for row in between)} prompts"
+    yield PremiseFinding("note", f"Majorities of {sizes} of {premise.n} are right {text} ({known}). Try kappa: {best}.")
+
+
+def _sigma(premise: Premise) -> Iterator[PremiseFinding]:
+    """Another σ, where gold is likelier under its label weights."""
+    if (better := premise.better_sigma) is not None:
+        text = f"Gold is likelier under the label weights of sigma: {better:g}, where some rollout is right."
+        yield PremiseFinding("note", f"{text} No training has tested this.")
 
 
 def _table(columns: Sequence[str], title: str, caption: str | None = None) -> Table:
@@ -256,7 +254,7 @@ def _methods(premise: Premise) -> Table:
     )
     for one in premise.methods:
         shares = [f"{share:.0%}" for share in (*one.by_size, one.penalized)]
-        wrong = "–" if one.on_wrong is None else f"{one.on_wrong.share:.0%}"
+        wrong = "–" if one.on_wrong is None else f"{one.on_wrong:.0%}"
         pushes = ["–" if push is None else f"{push:+.2f}" for push in (one.right_push, one.shared_push)]
         table.add_row(one.name, *shares, wrong, *pushes, f"{one.mean_advantage:.3f}")
     return table

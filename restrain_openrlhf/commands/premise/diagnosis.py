@@ -1,103 +1,31 @@
 """The diagnosis: sizes of majorities, where each method would learn, common answers, missing ones, reliability."""
 
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import ceil, sqrt
-from statistics import mean, stdev
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.answers.shown import KindShare, Reading
-from restrain_openrlhf.answers.votes import MissingSoFar, representative
+from restrain_openrlhf.answers.votes import MissingSoFar
+from restrain_openrlhf.commands.premise.calibration import (
+    GoldAccuracy,
+    WidthsSoFar,
+    chance_of_failure,
+)
+from restrain_openrlhf.commands.premise.common_answers import MOST_COMMON, AnswerSoFar, CommonAnswer
 from restrain_openrlhf.commands.premise.frozen import FrozenGroup, FrozenPass
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError
-from restrain_openrlhf.evaluation.grade import ReliabilitySoFar, SizeRow, Z
+from restrain_openrlhf.evaluation.grade import ReliabilitySoFar
 from restrain_openrlhf.method import METHODS, Method, build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.method.types import Floats
 from restrain_openrlhf.scoring import score_group
-
-# What makes a common answer a shared shortcut; docs/concepts/premise.md says where these numbers come from. COMMON is a
-# share of rollouts, DOMINANT a multiple of the next answer's prompts, and STANDARD_ERRORS of the excess over gold.
-COMMON, DOMINANT, STANDARD_ERRORS = 0.10, 4, 3
-# Gold for fewer prompts, or an answer to fewer prompts, decides nothing.
-LEAST_GOLD, LEAST_PROMPTS = 30, 5
-MOST_COMMON = 3
-
-
-@dataclass(frozen=True)
-class Excess:
-    """How much more often an answer is given than it is right, as a difference of shares in [-1, 1].
-
-    `mean` is the mean over prompts with gold, `error` its standard error. `gold_share` is the share of these prompts
-    whose gold answer it is.
-    """
-
-    mean: float
-    error: float
-    gold_share: float
-
-
-@dataclass(frozen=True)
-class CommonAnswer:
-    """One answer across prompts. `text` is its most frequent text.
-
-    `share` is its share of all rollouts. `prompts` counts the prompts where some rollout gives it, `next_prompts` the
-    prompts of the next answer by that count, and `majorities` those whose frozen majority it is. `excess` is None if
-    fewer than LEAST_GOLD prompts have gold.
-    """
-
-    text: str
-    key: str
-    share: float
-    prompts: int
-    next_prompts: int
-    majorities: int
-    excess: Excess | None
-
-    @property
-    def is_shortcut(self) -> bool:
-        """Whether it is given far more often than it is right; without gold, at far more prompts than any other."""
-        if self.share < COMMON or self.prompts < LEAST_PROMPTS:
-            return False
-        if self.excess is not None:
-            return self.excess.mean >= max(COMMON, STANDARD_ERRORS * self.excess.error)
-        return self.prompts >= DOMINANT * self.next_prompts
-
-
-@dataclass(frozen=True)
-class GoldAccuracy:
-    """Accuracy on the prompts with gold, over all and by the size of the majority. Shares are in [0, 1]."""
-
-    prompts: int
-    pass_at_1: float
-    majority_right: float
-    by_size: tuple[SizeRow, ...]
-
-    @classmethod
-    def of(cls, rows: Sequence[SizeRow]) -> "GoldAccuracy | None":
-        """The numbers from the rows of all sizes; None if no prompt had gold."""
-        if not rows:
-            return None
-        prompts = sum(row.problems for row in rows)
-        right = sum(row.problems * row.majority_accuracy for row in rows)
-        rollouts = sum(row.problems * row.mean_accuracy for row in rows)
-        return cls(prompts, rollouts / prompts, right / prompts, tuple(rows))
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A share of a total over prompts, with its 95 % interval (to first order, prompts being the sample)."""
-
-    share: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -108,7 +36,8 @@ class Learning:
     groups. `on_wrong` is the share on prompts whose majority is wrong, among the groups that have gold and are not
     penalised. A push is the sum of (A − the group's mean A) over some rollouts, relative to the sum of |A| over all, so
     0.5 at most: `shared_push` over rollouts with the most common answer, `right_push` over right rollouts, in groups
-    with gold.
+    with gold. `fails` is its `chance_of_failure`, None for a method that
+    needs gold.
     """
 
     name: str
@@ -119,7 +48,8 @@ class Learning:
     penalized: float
     shared_push: float | None
     right_push: float | None
-    on_wrong: Ratio | None
+    on_wrong: float | None
+    fails: float | None
     reads_gold: bool
 
 
@@ -130,7 +60,7 @@ class Premise:
     The first of `methods` is the chosen one; `bins` are the majority sizes of `by_size`. `left_out` names the methods
     that cannot be judged from this pass, each with the reason. `unread` are the ends of some responses without an
     answer, `read` shows what is read in some groups, and `kinds` says how much other kinds would read, if the file
-    has responses.
+    has responses. `better_sigma` is that of gold, if it is known and another one.
     """
 
     prompts: int
@@ -147,6 +77,7 @@ class Premise:
     read: tuple[Reading, ...]
     kinds: tuple[KindShare, ...]
     gold: GoldAccuracy | None
+    better_sigma: float | None
     kind: AnswerKind
 
     @property
@@ -159,10 +90,10 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
 
     Raises GroupError, ConfigError or DataError if that method cannot be tried on these groups.
     """
-    common = [_Answer(key) for key, _ in frozen.totals.most_common(MOST_COMMON)]
+    common = [AnswerSoFar(key) for key, _ in frozen.totals.most_common(MOST_COMMON)]
     methods = Comparison(settings, frozen.shares, frozen.n, common[0].key if common else None)
     sizes, prompts, missing = Counter[int](), Counter[str](), MissingSoFar()
-    gold = ReliabilitySoFar(frozen.n)
+    gold, widths = ReliabilitySoFar(frozen.n), WidthsSoFar(settings)
     for place, group in enumerate(frozen.groups):
         sizes[group.row.majority_count] += 1
         prompts.update({key for key in group.keys if key is not None})
@@ -171,7 +102,8 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         for answer in common:
             answer.add(group)
         if group.grades is not None:
-            gold.add(group.grades)
+            gold.add(group.grades, group.weight)
+            widths.add(group)
     count = len(frozen.shares)
     return Premise(
         prompts=count,
@@ -189,45 +121,8 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         kinds=tuple(missing.sample.compared(frozen.kind)),
         kind=frozen.kind,
         gold=GoldAccuracy.of(gold.rows()),
+        better_sigma=widths.better(),
     )
-
-
-@dataclass
-class _Answer:
-    """One common answer while groups are read again: its texts, and the prompts whose majority it is.
-
-    `over` has, for each prompt with gold, the answer's share of the rollouts, less 1 if it is right there. `right`
-    counts the prompts where it is right.
-    """
-
-    key: str
-    texts: Counter[str] = field(default_factory=Counter)
-    majorities: int = 0
-    right: int = 0
-    over: "array[float]" = field(default_factory=lambda: array("d"))
-
-    def add(self, group: FrozenGroup) -> None:
-        answers = zip(group.keys, group.row.answers, strict=True)
-        self.texts.update(text for found, text in answers if found == self.key and text is not None)
-        self.majorities += group.majority_key == self.key
-        if group.gold is not None:
-            is_right = group.is_right(self.key)
-            self.right += is_right
-            self.over.append(group.keys.count(self.key) / len(group.keys) - is_right)
-
-    def common(self, share: float, prompts: Counter[str]) -> CommonAnswer:
-        """The answer with its share of all rollouts; `prompts` counts the prompts of every answer."""
-        count = len(self.over)
-        known = count >= LEAST_GOLD
-        return CommonAnswer(
-            text=representative(self.texts),
-            key=self.key,
-            share=share,
-            prompts=prompts[self.key],
-            next_prompts=max((many for other, many in prompts.items() if other != self.key), default=0),
-            majorities=self.majorities,
-            excess=Excess(mean(self.over), stdev(self.over) / sqrt(count), self.right / count) if known else None,
-        )
 
 
 def quarters(n: int) -> tuple[tuple[int, int], ...]:
@@ -249,7 +144,9 @@ class Comparison:
         self._tried = dict[str, _Sums]()
         for name in dict.fromkeys((self.chosen, *METHODS)):
             with self._leaving_out(name):
-                method = build(settings if name == self.chosen else parse_settings({"name": name}))
+                chosen = settings if name == self.chosen else parse_settings({"name": name})
+                # What votes teach is asked, also for a configuration that trains on gold where it is given.
+                method = replace(build(chosen), on_gold=None)
                 trained_on = frozenset(method.selection(shares)) if method.selection else None
                 self._tried[name] = _Sums(method, trained_on, shared, np.zeros(n + 1))
 
@@ -282,23 +179,21 @@ class Comparison:
 class _Sums:
     """Sums over the groups that one method trains on. `size` sums |A|, and `squares` A² for each size of the majority.
 
-    `by_majority` has A² and its square summed for the groups with gold that are not penalised: row 1 for right
-    majorities, row 0 for wrong ones.
+    Of groups with gold all is weighted; `labelled` has what `chance_of_failure` reads of each.
     """
 
     method: Method
     trained_on: frozenset[int] | None
     shared: str | None
     squares: Floats
-    by_majority: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     prompts: int = 0
     rollouts: int = 0
     size: float = 0.0
     size_with_gold: float = 0.0
     to_shared: float = 0.0
-    to_right: float = 0.0
     prompts_penalized: int = 0
     penalized: float = 0.0
+    labelled: list[tuple[float, float, float]] = field(default_factory=list)
 
     def add(self, place: int, group: FrozenGroup) -> None:
         """Add a prompt's group, unless the method does not train on it."""
@@ -306,7 +201,7 @@ class _Sums:
         if (self.trained_on is not None and place not in self.trained_on) or (gold is None and self.method.needs_gold):
             return
         score = score_group(self.method, group.group, row, gold, str(row.id), None, group.kind, row.row)
-        step = group.step
+        step, weight = group.step, group.weight
         net = score.pair.net
         square, size = float(np.sum(net**2)), float(np.abs(net).sum())
         self.prompts += 1
@@ -315,13 +210,12 @@ class _Sums:
         self.squares[row.majority_count] += square
         self.to_shared += _push(net, [key == self.shared for key in step.keys])
         if step.grades is not None:
-            self.size_with_gold += size
-            self.to_right += _push(net, step.grades.correct)
+            push, believed = weight * _push(net, step.grades.correct), weight * square * (score.penalized < 1)
+            self.size_with_gold += weight * size
+            self.labelled.append((believed, believed * (not group.majority_is_right), push))
         if score.penalized == 1:
             self.prompts_penalized += 1
             self.penalized += square
-        elif group.grades is not None:
-            self.by_majority[int(group.majority_is_right)] += square, square**2
 
     def learning(self, name: str) -> Learning:
         """The shares. Raises DataError if the method trained on no group."""
@@ -330,6 +224,7 @@ class _Sums:
                 "It trains on none of these prompts: it reads gold, or selects by a share that none reaches."
             )
         total = float(self.squares.sum()) or 1.0
+        believed, on_wrong, to_right = np.sum(self.labelled, axis=0).tolist() if self.labelled else (0.0, 0.0, 0.0)
         in_bins = [self.squares[low : high + 1] for low, high in quarters(len(self.squares) - 1)]
         return Learning(
             name=name,
@@ -339,8 +234,9 @@ class _Sums:
             by_size=tuple(float(part.sum()) / total for part in in_bins),
             penalized=self.penalized / total,
             shared_push=self.to_shared / self.size if self.shared is not None and self.size else None,
-            right_push=self.to_right / self.size_with_gold if self.size_with_gold else None,
-            on_wrong=_share(*self.by_majority.tolist()),
+            right_push=to_right / self.size_with_gold if self.size_with_gold else None,
+            on_wrong=on_wrong / believed if believed else None,
+            fails=None if self.method.needs_gold else chance_of_failure(self.labelled),
             reads_gold=self.method.needs_gold,
         )
 
@@ -348,13 +244,3 @@ class _Sums:
 def _push(net: Floats, chosen: Sequence[bool]) -> float:
     """The sum of (A − the group's mean A) over chosen rollouts. `chosen` may go on beyond the group's end."""
     return float((net - net.mean())[np.array(chosen[: net.size])].sum())
-
-
-def _share(part: tuple[float, float], rest: tuple[float, float]) -> Ratio | None:
-    """The share of `part` in `part` and `rest`, each a sum over prompts and the sum of squares; None if all are 0."""
-    total = part[0] + rest[0]
-    if not total:
-        return None
-    share = part[0] / total
-    reach = Z * sqrt((1 - share) ** 2 * part[1] + share**2 * rest[1]) / total
-    return Ratio(share, max(0.0, share - reach), min(1.0, share + reach))

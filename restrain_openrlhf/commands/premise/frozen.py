@@ -4,7 +4,7 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,8 @@ from restrain_openrlhf.reference.prompts import Prompt
 class FrozenGroup:
     """One prompt: the frozen model's vote, its first `size` rollouts as a training group, and gold if known.
 
-    `same` has the key that stands for each key that is equal to others across prompts.
+    `same` has the key that stands for each key that is equal to others across prompts. `weight` is the number of
+    prompts for which this one's gold stands: 1 / the chance with which `restrain label` drew it.
     """
 
     row: ReferenceRow
@@ -30,6 +31,7 @@ class FrozenGroup:
     gold: str | None
     kind: AnswerKind
     same: Mapping[str, str]
+    weight: float = 1.0
 
     @property
     def group(self) -> GroupAnswers:
@@ -82,7 +84,8 @@ class FrozenPass:
     """The frozen model's rollouts, n for each prompt. A training group has the first `group_size` of them.
 
     `shares` has the majority's share of each prompt, and `totals` the rollouts of each answer by its key, over all
-    prompts. `gold` has gold answers by the prompts' hashes, and `same` is FrozenGroup's.
+    prompts. `gold` has gold answers by the prompts' hashes, `inclusion` with what chance each was drawn for
+    labelling, if that is known, by the same hashes or by ids, and `same` is FrozenGroup's.
     """
 
     kind: AnswerKind
@@ -93,12 +96,15 @@ class FrozenPass:
     totals: Counter[str]
     gold: Mapping[str, str]
     same: Mapping[str, str]
+    inclusion: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def groups(self) -> Iterator[FrozenGroup]:
         """The groups, read anew from the file each time, with one at a time in memory."""
         for row in self.rows():
-            yield FrozenGroup(row, self.group_size, self.gold.get(row.problem_hash), self.kind, self.same)
+            gold, chances = self.gold.get(row.problem_hash), self.inclusion
+            chance = chances.get(row.problem_hash) or chances.get(str(row.id)) or 1.0
+            yield FrozenGroup(row, self.group_size, gold, self.kind, self.same, 1 / chance)
 
 
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
@@ -169,12 +175,13 @@ def _frozen_pass(
             "`restrain reference --n`, or leave --config out."
         )
     asked = (ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash, row.row) for row in rows())
-    answers = load_gold(gold, kind, skip_empty=True).answers(str(path), asked) if gold else own
+    file = load_gold(gold, kind, skip_empty=True) if gold else None
+    answers = file.answers(str(path), asked) if file else own
     same = _same(kind, keys)
     totals = Counter[str]()
     for key, count in keys.items():
         totals[same.get(key, key)] += count
-    return FrozenPass(kind, rows, n, size, shares, totals, answers, same)
+    return FrozenPass(kind, rows, n, size, shares, totals, answers, same, file.inclusion if file else {})
 
 
 def _same(kind: AnswerKind, counts: Counter[str]) -> dict[str, str]:

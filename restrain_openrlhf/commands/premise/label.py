@@ -2,7 +2,7 @@
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,8 +26,9 @@ from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.method import Votes
 from restrain_openrlhf.reference.prompts import all_rows, asked_in, prompt_source
 
-# Columns of the table: of each prompt its text, the frozen model's votes, and the label that a person fills in.
-COLUMNS = ("id", "problem", "votes", "answer")
+# Columns of the table: of each prompt its text, the frozen model's votes, the chance with which it was drawn, which
+# `restrain premise --gold` reads, and the label that a person fills in.
+COLUMNS = ("id", "problem", "votes", "inclusion", "answer")
 # Answers of a prompt that the table shows.
 SHOWN = 4
 ANSWER = "answer"
@@ -38,7 +39,7 @@ class Candidate:
     """A prompt that may be labelled: what its label is worth (`chance_of_another`), and its majority's key."""
 
     problem_hash: str
-    value: float
+    worth: float
     majority: str | None
     votes: str
 
@@ -53,10 +54,11 @@ def label(
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Choose the prompts of CONFIG that are most worth a label, from the frozen model's votes alone.
+    """Choose the prompts of CONFIG to label, from the frozen model's votes alone: half by worth, and half at random.
 
     A label is worth the chance that another answer than the majority is right, so that the label corrects what would be
-    learned. Prompts with the same majority answer share their worth.
+    learned. Prompts with the same majority answer share their worth. By the random half, `restrain premise --gold` can
+    speak of all prompts.
     """
     run, console = load_run_config(config, parse_overrides(overrides or [])), Console(stderr=True, soft_wrap=True)
     if filled is not None:
@@ -67,17 +69,17 @@ def label(
             markup=False,
         )
         return
-    chosen = choose(run, count)
+    drawn = choose(run, count)
     texts = {text_hash(text): (row.get("id"), text) for text, row in _prompts(run)}
     with whole_file(out) as file:
         table = csv.writer(file)
         table.writerow(COLUMNS)
-        for place, each in enumerate(chosen, start=1):
+        for place, (each, chance) in enumerate(drawn, start=1):
             name, problem = texts[each.problem_hash]
-            answer = _asked(console, f"{place} of {len(chosen)}", problem, each.votes) if ask else ""
-            table.writerow(["" if name is None else name, problem, each.votes, answer])
+            answer = _asked(console, f"{place} of {len(drawn)}", problem, each.votes) if ask else ""
+            table.writerow(["" if name is None else name, problem, each.votes, f"{chance:.6g}", answer])
     then = f"restrain label {config} --filled {out} --out PROMPTS.jsonl"
-    console.print(f"{len(chosen)} prompts to label: {out}\nThen: {then}", markup=False)
+    console.print(f"{len(drawn)} prompts to label: {out}\nThen: {then}", markup=False)
 
 
 def _asked(console: Console, place: str, problem: str, votes: str) -> str:
@@ -86,18 +88,18 @@ def _asked(console: Console, place: str, problem: str, votes: str) -> str:
     return str(typer.prompt("answer (empty: unknown)", default="", show_default=False, err=True))
 
 
-def choose(run: RunConfig, count: int) -> list[Candidate]:
-    """The `count` prompts that are most worth a label, best first, or all whose label could correct a majority.
+def choose(run: RunConfig, count: int) -> list[tuple[Candidate, float]]:
+    """The prompts to label, `count` or all of fewer, each with the chance of having been drawn.
 
     Raises ConfigError without a reference, and DataError for one that does not fit.
     """
     if run.reference is None:
         raise ConfigError("reference is not set. Make one with `restrain reference CONFIG`, whose votes are read.")
-    candidates = map(_candidate, from_reference(run.reference).groups)
-    return _spread([each for each in candidates if each.value > 0], count)
+    return draw(by_worth(map(candidate, from_reference(run.reference).groups)), count)
 
 
-def _candidate(group: FrozenGroup) -> Candidate:
+def candidate(group: FrozenGroup) -> Candidate:
+    """A prompt as one that may be labelled."""
     ranked = group.group.ranked()
     votes = "; ".join(f"{votes} of {group.row.n}: {end_of(str(answer))}" for answer, votes in ranked[:SHOWN])
     worth = chance_of_another(group.group.votes) if ranked else 0.0
@@ -114,18 +116,28 @@ def chance_of_another(votes: Votes) -> float:
     return (1 - singles / votes.n) * float(np.delete(votes.shares, votes.majority).sum())
 
 
-def _spread(candidates: list[Candidate], count: int) -> list[Candidate]:
-    """The best candidates, where the k-th prompt with one majority answer counts for 1 / k of its worth.
+def by_worth(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The candidates, best first, where the k-th prompt with one majority answer counts for 1 / k of its worth.
 
     One shared answer that is wrong for many prompts is so labelled at some of them, and not at all.
     """
-    seen = Counter[str | None]()
-    worth = []
-    for each in sorted(candidates, key=lambda each: (-each.value, each.problem_hash)):
+    seen, shared = Counter[str | None](), list[tuple[float, Candidate]]()
+    for each in sorted(candidates, key=lambda each: (-each.worth, each.problem_hash)):
         seen[each.majority] += 1
-        worth.append((each.value / seen[each.majority], each))
-    worth.sort(key=lambda pair: -pair[0])
-    return [each for _, each in worth[:count]]
+        shared.append((each.worth / seen[each.majority], each))
+    return [each for _, each in sorted(shared, key=lambda pair: -pair[0])]
+
+
+def draw(ranked: Sequence[Candidate], count: int, seed: int = 0) -> list[tuple[Candidate, float]]:
+    """The first half of `count` of those whose label is worth anything, and the rest at random from all others.
+
+    Each comes with the chance of being drawn: 1 for the first half, and the same for all others.
+    """
+    best = [each for each in ranked[: (count + 1) // 2] if each.worth > 0]
+    others = ranked[len(best) :]
+    drawn = min(count - len(best), len(others))
+    places = sorted(np.random.default_rng(seed).choice(len(others), drawn, replace=False)) if drawn else []
+    return [*((each, 1.0) for each in best), *((others[place], drawn / len(others)) for place in places)]
 
 
 def _prompts(run: RunConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -6,13 +6,24 @@ The size of the majority is not one of the signals.
 import math
 import re
 import shutil
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig, StopRules
-from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import ENTROPY, GRADIENT_NORM, KL, LOSS, StepRow, read_steps
+from restrain_openrlhf.records.folder import Completion, LabelledChoice, RunFolder
+from restrain_openrlhf.records.metrics import (
+    ENTROPY,
+    GRADIENT_NORM,
+    KL,
+    LOSS,
+    HeldOutAccuracy,
+    StepRow,
+    each_step,
+    read_held_out,
+    read_steps,
+)
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.scoring.vote_statistics import top_answer_share
 
@@ -196,6 +207,23 @@ def saved_models(folder: RunFolder, rows: Sequence[StepRow], completion: Complet
     return dict(sorted(found.items()))
 
 
+def best_by_labels(folder: RunFolder, models: Collection[int]) -> HeldOutAccuracy | None:
+    """Of the models of these steps, the best in the run's evaluations; None if none of them was evaluated."""
+    evaluated = [row for row in read_held_out(folder.path) if row.step in models]
+    return max(evaluated, key=lambda row: (row.pass_at_1, -row.step), default=None)
+
+
+def with_labels(folder: RunFolder, completion: Completion, base_model: str) -> Completion:
+    """How the run has ended, with what its evaluations say of its saved models and of the base model."""
+    models = {0: base_model, **saved_models(folder, list(deque(each_step(folder.metrics), maxlen=1)), completion)}
+    if (best := best_by_labels(folder, models)) is None:
+        return completion
+    choice = LabelledChoice(
+        step=best.step, model=str(models[best.step]), pass_at_1=best.pass_at_1, interval=best.interval
+    )
+    return completion.model_copy(update={"by_labels": choice})
+
+
 def last_good(steps: Collection[int], rows: Sequence[StepRow], alarm: Alarm | None) -> int:
     """The last of the saved models' `steps` before the alarm; 0 where there is none.
 
@@ -213,7 +241,8 @@ def prune(
     patience: int = 0,
     completion: Completion | None = None,
 ) -> None:
-    """Delete saved models, which are large, except for the newest, the last good one, and those that may become it.
+    """Delete saved models, which are large, but for the newest, the last good one, those that may become it, and the
+    best by labels.
 
     A limit that was passed in each of the last `patience` steps may raise an alarm at the next, and then the last good
     model is from before these steps.
@@ -225,6 +254,7 @@ def prune(
         *(step for step in models if step > last - patience),
     }
     kept.add(last_good([step for step in models if step <= last - patience], rows, alarm))
+    best = best_by_labels(folder, models)
     for step, path in models.items():
-        if step not in kept:
+        if step not in kept and (best is None or step != best.step):
             shutil.rmtree(path)

@@ -12,7 +12,7 @@ from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
-from restrain_openrlhf.hook.launch.stop_rules import Watch
+from restrain_openrlhf.hook.launch.stop_rules import Watch, with_labels
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_module, start_module
 from restrain_openrlhf.records.folder import MODEL, Completion, RunFolder
@@ -57,7 +57,8 @@ def train(
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
             completion = Completion(steps=steps, stopped=stopped)
         _refuse_ended(folder, completion, config)
-        ended = watch.judged(completion, str(run.flags[MODEL])) if watch else completion
+        base = str(run.flags[MODEL])
+        ended = with_labels(folder, watch.judged(completion, base) if watch else completion, base)
         if ended != folder.completion():
             folder.mark_completed(ended)
     finally:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
-from restrain_openrlhf.commands.premise.command import best_kappa
+from restrain_openrlhf.commands.premise.calibration import best_kappa
 from restrain_openrlhf.evaluation.grade import SizeRow
 from tests.command_line import refused, restrain
 from tests.commands.premise.passes import counted, pass_of_responses, write_gold, write_pass
@@ -68,7 +68,8 @@ def test_wrong_majorities_that_are_large_are_warned_of_with_gold_and_not_known_w
     reference = write_pass(tmp_path / "ref.jsonl", groups)
     half = write_gold(tmp_path / "half.jsonl", [f"{'ab'[place % 2]}{place}" for place in range(60)])
     (text,) = warnings(document("--reference", reference, "--gold", half))
-    assert "Spurious majorities where restrain learns: 50% [37%, 63%]" in text
+    assert "fails with the probability 100%" in text
+    assert "(here 50%) is on prompts whose majority is wrong" in text
     right = write_gold(tmp_path / "right.jsonl", [f"a{place}" for place in range(60)])
     assert warnings(document("--reference", reference, "--gold", right)) == []
     blind = document("--reference", reference)
@@ -217,7 +218,16 @@ def test_what_cannot_be_read_or_tried_is_refused(files, words, said):
 def sized(*rows):
     """Majorities by size: (size, prompts, right)."""
     return [
-        SizeRow(size=m, problems=n, majority_accuracy=r / n, majority_low=0, majority_high=1, mean_accuracy=0)
+        SizeRow(
+            size=m,
+            problems=n,
+            weight=n,
+            draws=n,
+            majority_accuracy=r / n,
+            majority_low=0,
+            majority_high=1,
+            mean_accuracy=0,
+        )
         for m, n, r in rows
     ]
 

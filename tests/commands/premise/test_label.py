@@ -60,16 +60,18 @@ def fill(path, answers):
         writer.writerows({**row, "answer": answers.get(row["id"], "")} for row in rows)
 
 
-def test_prompts_that_share_a_majority_share_their_worth(config, tmp_path):
+def test_half_are_the_best_and_the_rest_are_drawn_with_a_known_chance(config, tmp_path):
     """The split vote is worth 1/2; the shortcut's prompts 3/8 each, of which the second counts half and so on."""
     out = tmp_path / "labels.csv"
-    assert restrain("label", config, "--count", 3, "--out", out).returncode == 0
-    rows = table(out)
-    assert rows[0]["id"] == "p4"
-    assert {row["id"] for row in rows[1:]} < {"p0", "p1", "p2", "p3"}
-    assert rows[0] == {"id": "p4", "problem": "problem 4", "votes": "4 of 8: 21; 4 of 8: 22", "answer": ""}
+    assert restrain("label", config, "--count", 4, "--out", out).returncode == 0
+    first, second, *rest = table(out)
+    assert first["id"] == "p4"
+    assert second["id"] in {"p0", "p1", "p2", "p3"}
+    found = {"id": "p4", "problem": "problem 4", "votes": "4 of 8: 21; 4 of 8: 22", "inclusion": "1", "answer": ""}
+    assert first == found
+    assert [row["inclusion"] for row in (second, *rest)] == ["1", "0.4", "0.4"], "two of the five others"
     assert restrain("label", config, "--count", 50, "--out", out).returncode == 0
-    assert len(table(out)) == 5, "the unanimous vote, and the one without a repeated answer, are worth nothing"
+    assert [(len(table(out)), {row["inclusion"] for row in table(out)})] == [(7, {"1"})]
 
 
 def test_a_filled_table_goes_into_the_prompts_and_says_what_premise_asks(config, tmp_path):

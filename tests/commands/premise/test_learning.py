@@ -57,21 +57,17 @@ def test_pushes_on_the_shared_and_on_right_answers(tmp_path):
     found = measured(tmp_path, groups, gold=["a", "c"])
     assert found.shared_push == pytest.approx(1 / 8)
     assert found.right_push == pytest.approx(1 / 8)
-    assert found.on_wrong.share == pytest.approx(0.5)
-    assert 0 <= found.on_wrong.low < 0.5 < found.on_wrong.high <= 1
+    assert found.on_wrong == pytest.approx(0.5)
     gold = measured(tmp_path, groups, gold=["a", "c"], name="grpo_gold")
     assert gold.right_push == pytest.approx(0.5)
     assert gold.reads_gold
 
 
 def test_gold_of_some_prompts_speaks_of_those_alone(tmp_path):
-    """Each A² sums to 4. Wrong are two of three prompts with gold: 8 of 12, with the interval's half
-    1.96 · √((1/3)²·(16 + 16) + (2/3)²·16) / 12 = .5334.
-    """
+    """Each A² sums to 4. Wrong are two of three prompts with gold: 8 of 12."""
     groups = [["a", "a", "b", "c"], ["d", "d", "e", "f"], ["g", "g", "h", "i"], ["j", "j", "k", "l"]]
     gold = ["a", "e", None, "k"]
-    found = measured(tmp_path, groups, gold=gold).on_wrong
-    assert (found.share, found.low, found.high) == (pytest.approx(2 / 3), pytest.approx(2 / 3 - 0.5334, abs=1e-4), 1.0)
+    assert measured(tmp_path, groups, gold=gold).on_wrong == pytest.approx(2 / 3)
     assert measured(tmp_path, groups, gold=gold, name="grpo_gold").prompts == 3
 
 
