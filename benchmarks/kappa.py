@@ -3,7 +3,8 @@
     python benchmarks/kappa.py FOLDER        # with math_50x8.jsonl, humaneval_82x30.jsonl and smollm2_text_86x16.jsonl
 
 A group of n is drawn 20 times from each prompt's rollouts without replacement. A label is right by gold; no model is
-trained. Each file has one temperature, so the script says nothing of temperatures.
+trained. Each file has one temperature, so the script says nothing of temperatures. Of three runs on a busy machine, the
+shares of the programs (HumanEval) differed by up to .07, and the best kappa not at all; the other files are exact.
 """
 
 import argparse
