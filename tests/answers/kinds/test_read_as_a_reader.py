@@ -64,7 +64,7 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("36 pens in total since there are 12 in each.", ASKED, "36"), ("6", ASKED, "6"),
      ("You need 6 times 6.", ASKED, None), ("The number of pens is 6 times 6, which equals 36.", ASKED, "36"),
      ("Total - 36", {}, "36"), ("2x", {}, None), ("The answer is y_{2}=x e^{x}", {}, None),
-     ("There are 3 slices of cake left.", CAKE, "3"), ("So we have 36 in 6 boxes.", ASKED, "36"),
+     ("There are 3 slices of cake left.", CAKE, "3"), ("So we have 36 pens in 6 boxes.", ASKED, "36"),
      ("We need 36 pens (12 in total).", ASKED, "36"), ("In all, 12 and then 36 pens were there.", ASKED, "36"),
      ("Pens are in 6 boxes of 4 rows, 3 deep.", ASKED, None), ("A box has 6 pens. You need 6 times 5 = ", ASKED, None),
      ("The boxes have 36 pens. So the pens in 6 boxes are 3", ASKED, "36"), ("36 in all - 36.", ASKED, "36"),
