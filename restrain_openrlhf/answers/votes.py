@@ -78,11 +78,14 @@ def missing_warning(
     if share <= many:
         return None
     shown = list(dict.fromkeys(unread))[:EXAMPLES]
-    examples = f"Not read, by their ends: {'; '.join(map(repr, shown))}." if shown else "No text of such is at hand."
-    examples = " ".join([examples, *(sample.in_words(kind) if sample else ())])
+    why = f"Each of them was cut off at the length limit{'' if sample else ', or its text is not kept'}."
+    if shown:
+        examples = f"Not read, by their ends: {'; '.join(map(repr, shown))}."
+        compared = sample.in_words(kind) if sample else ()
+        why = " ".join([examples, *compared, kind.reads, "A response that is cut off has none either."])
     return (
-        f"{share:.1%} of {rollouts} have no answer, and do not vote. {examples} {kind.reads} A response that is cut "
-        f"off has none either. The kind of answer is {kind.name!r}: {kind.advice}"
+        f"{share:.1%} of {rollouts} have no answer, and do not vote. {why} The kind of answer is {kind.name!r}: "
+        f"{kind.advice}"
     )
 
 

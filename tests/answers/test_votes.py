@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import MATHEMATICS, GroupAnswers
+from restrain_openrlhf.answers.shown import Responses
+from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.errors import GroupError
 
 # Two spellings each of two answers, a third answer, and a missing one.
@@ -43,3 +45,13 @@ def test_a_group_without_rollouts_has_no_votes():
 
 def test_a_truncated_rollout_has_no_answer():
     assert MATHEMATICS.voted_answers([r"\boxed{7}", r"\boxed{8}", ""], [False, True, False], {}) == ["7", None, None]
+
+
+def test_a_pass_whose_responses_were_all_cut_off_says_so_and_compares_no_kinds():
+    missing = MissingSoFar()
+    missing.add(Responses.of(["It is", "So"], [True, True], {}), [None, None])
+    warning = missing.warning("the rollouts", MATHEMATICS)
+    assert "Each of them was cut off at the length limit." in warning
+    assert "reads" not in warning
+    missing.add(Responses.of(["None.", "7"], [False, False], {}), [None, 0])
+    assert "Not read, by their ends: 'None.'" in missing.warning("the rollouts", MATHEMATICS)

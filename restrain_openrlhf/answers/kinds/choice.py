@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from string import ascii_uppercase
 from typing import ClassVar, Literal
 
@@ -36,7 +37,7 @@ _IN_PROSE = re.compile(
     rf"(?=[)\].,:;*。]|\s*$|\s+(?:is|because|since|as)\b|\s*{words.IS})"
     rf"|^\W{{0,3}}(?P<first>(?-i:[A-Z]))[)*]{{0,3}}\s{{0,3}}{words.IS}\s{{0,3}}"
     rf"(?:[^\W\d_]{{1,4}}\s)?{words.any_of('right')}"
-    r"|(?<!\w)(?<!\band\s)(?<!\bor\s)(?P<praised>(?-i:[A-Z]))[)*]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?"
+    r"|(?<!\w)(?<!\band\s)(?<!\bor\s)(?P<praised>(?-i:[A-Z]))[)*\"”]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?"
     r"(?:only\s{1,3})?(?:correct|right|best|answer)\b"
     r"|\b(?:so|hence|thus|therefore|be|it['’]s|choose|pick|select|with)\s{1,3}(?:it\s{1,3}is\s{1,3})?"
     r"[(*]{0,3}(?P<chosen>(?-i:[A-Z]))"
@@ -56,6 +57,8 @@ _IS_NOT = re.compile(
     r"\s{1,3}(?:is|are|was|were|can|could|do|does)(?:n['’]t|not|\s{1,3}(?:not|never|wrong|incorrect|false))\b",
     re.IGNORECASE,
 )
+# A sentence that speaks of what the one before spoke of.
+_GOES_ON = re.compile(r"(?:it|its|they|this|these|he|she)\b", re.IGNORECASE)
 _CLAUSE = 100
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
 
@@ -68,7 +71,7 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "7"
+    version: ClassVar[str] = "8"
     is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
@@ -98,8 +101,8 @@ class Choice(AnswerKind):
         for span in reading.stated(text, _ANNOUNCED):
             if (found := _read(span, options)) is not None:
                 return found or None
-        text = _without_a_list(text)
-        last, first = reading.last_line(text)[-MAX_ANSWER:], reading.first_line(text)[:MAX_ANSWER]
+        text = _without_a_list(text, options)
+        last, first = reading.last_line(text)[-MAX_ANSWER:], text.partition("\n")[0][:MAX_ANSWER]
         found = _of_line(last, options)
         found = _marked(first, options) if found is None else found
         found = _named(text[-MAX_ANSWER:], options, str(row.get(PROBLEM) or "")) if found is None else found
@@ -213,13 +216,15 @@ def _begins(span: str, option: str) -> bool:
     return bool(option) and span.startswith(option) and bool(_SEPARATOR.match(rest) or _REASON.match(rest))
 
 
-def _without_a_list(text: str) -> str:
-    """The text without the lines that begin with a label, if there are several labels, because none is the choice."""
-    lines = text.splitlines()
+def _without_a_list(text: str, options: tuple[Option, ...]) -> str:
+    """The text without lines one after another that begin with different labels, because none is the choice."""
+    known = {option.label for option in options} or set(ascii_uppercase)
+    lines = [line for line in text.split("\n") if reading.bare(line)]
     found = [_LABEL.match(reading.last_line(line).replace("**", "")) for line in lines]
     labels = [each["label"].upper() if each and _is_marked(each) else None for each in found]
-    is_list = len({label for label in labels if label}) > 1
-    return "\n".join(line for line, label in zip(lines, labels, strict=True) if not (is_list and label))
+    runs = [list(run) for _, run in groupby(zip(lines, labels, strict=True), key=lambda each: each[1] in known)]
+    listed = [run[0][1] in known and len({label for _, label in run}) > 1 for run in runs]
+    return "\n".join(line for run, is_list in zip(runs, listed, strict=True) if not is_list for line, _ in run)
 
 
 def _is_marked(label: re.Match[str]) -> bool:
@@ -253,12 +258,13 @@ def _marked(line: str, options: tuple[Option, ...]) -> str | None:
 
 def _named(text: str, options: tuple[Option, ...], question: str) -> str | None:
     """The only option that the sentences name by its text of which each repeats the question and names one option."""
-    found = set[str]()
+    found, about = set[str](), ""
     for sentence in (each for line in text.split("\n") for each in reading.sentences(line)):
         named = _in_sentence(sentence, options)
         rest = _folded(sentence).replace(_folded(next(iter(named), "")), "").strip(" .,*")
         is_all = not rest or len(sentence) + 1 >= len(text.strip())
-        if len(named) == 1 and (is_all or reading.repeats(rest, question)):
+        about = f"{about} {rest}" if _GOES_ON.match(sentence) else rest
+        if len(named) == 1 and (is_all or reading.repeats(about, question)):
             found |= named
     return found.pop() if len(found) == 1 else None
 
@@ -271,7 +277,7 @@ def _in_sentence(sentence: str, options: tuple[Option, ...]) -> set[str]:
     text, found = _folded(sentence), set[str]()
     named = [(len(_folded(each.text)), _folded(each.text), each.text) for each in options]
     for length, name, option in sorted(named, reverse=True):
-        pattern = rf"\A{re.escape(name)}(?=,|\Z)" if length <= len("no") else rf"(?<!\w){re.escape(name)}(?!\w)"
+        pattern = rf"\A{re.escape(name)}(?=,|\Z)" if length <= len("no") else rf"(?<!\w){re.escape(name)}s?(?!\w)"
         places = list(re.finditer(pattern, text)) if length > 1 else []
         if any(not _NOT.search(text[max(each.start() - _CLAUSE, 0) : each.start()]) for each in places):
             found.add(option)
@@ -280,8 +286,9 @@ def _in_sentence(sentence: str, options: tuple[Option, ...]) -> set[str]:
 
 
 def _said(line: str, options: tuple[Option, ...]) -> str | None:
-    said = reading.after_is(reading.last_sentence(line))
-    return _read_strictly(said, options) if said else None
+    """What the last sentence says after "is", if it says one thing."""
+    said = {_read_strictly(each, options) for each in reading.after_is(reading.sentences(line)[-1]) if each} - {None}
+    return said.pop() if len(said) == 1 else None
 
 
 def _is_ruled_out(line: str, start: int, end: int) -> bool:

@@ -38,13 +38,17 @@ _SUFFIX = re.compile(r"(?:[kKMB]|bn|mn)\b")
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
 # A variable with two values: x = 5 or x = 6.
 _TWO_VALUES = re.compile(r"\b([A-Za-z]\w?)\s?=[^=,;]{1,40}?(?:[,;]|\bor\b|\band\b)[\s\w]{0,6}?\b\1\s?=")
-# What a number follows that is said of what stands before, and the end of a sentence that was cut off.
+# What a number follows that is said of what stands before.
 _SAYS = re.compile(
     r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?|costs?|makes?|gives?|needs?|yields?)\b:?(?=\s)|=)\s*"
-    r"(?:(?:about|approximately|actually|equal\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*",
+    r"(?:(?:about|approximately|actually|equal\sto|equivalent\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*",
     re.IGNORECASE,
 )
-_CUT_OFF = re.compile(r"[^\W\d_]\s*\Z|[-+*/=(,]\s*\Z")
+# The end of a sentence that was cut off, an aside, a word before a number, and the day before a year.
+_CUT_OFF = re.compile(r"[\w,;(+*/=-]\s*\Z")
+_IN_BRACKETS = re.compile(r"(?<=[\w%])\s\([^()]*\)")
+_OF = re.compile(r"([^\W\d_]+)\s+of\s+\Z")
+_DAY = re.compile(r"\b(?:\d{1,2}(?:st|nd|rd|th)?\s)?[A-Z][a-z]+\s(?:\d{1,2}(?:st|nd|rd|th)?,?\s)?(?=\d{4}\b)")
 _BECAUSE, _THAT = (re.compile(rf"(?<=\d)[^\d=]{{0,40}}?\s(?:{word})\b") for word in ("because|since", "that"))
 _WORD_BEFORE = re.compile(r"[^\W\d_]{3,}\s+\Z")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
@@ -68,7 +72,7 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "7"
+    version: ClassVar[str] = "8"
     is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of a sentence. '
@@ -92,7 +96,7 @@ class Number(AnswerKind):
         unit = self._unit(row)
         text = words.with_point(response[-WINDOW:])
         for span in reading.stated(text):
-            plain = _with_words(reading.bare(span[:MAX_ANSWER]))
+            plain = _with_words(reading.first_sentence(reading.bare(span[:MAX_ANSWER])))
             if _has_digit(plain):
                 return _checked(_one_number(plain), unit) or _undecided(plain, unit)
         line = reading.last_line(text)
@@ -182,17 +186,11 @@ def _with_words(text: str) -> str:
 
 def _one_number(span: str) -> str | None:
     """The number of a stated span, with the text after it; None for a list, a range or a date."""
-    side = span
-    for narrower in (reading.first_sentence, lambda text: _REASON.split(text)[0], _right_side):
-        narrowed = narrower(side)
-        side = narrowed if narrowed and _has_digit(narrowed) else side
+    plain = _REASON.split(span)[0]
+    side = plain if _has_digit(plain) else span
+    sides = [each for each in side.split("=")[1:] if _has_digit(each)] or reading.after_is(side)
+    side = sides[-1] if sides and _has_digit(sides[-1]) else side
     return None if _TWO_VALUES.search(span) else _whole(side, list(NUMBER.finditer(side)), 0)
-
-
-def _right_side(text: str) -> str | None:
-    """The text after the last equals sign that a number follows, or else after the last "is"."""
-    sides = [side for side in text.split("=")[1:] if _has_digit(side)]
-    return sides[-1] if sides else reading.after_is(text)
 
 
 def _whole(text: str, numbers: Sequence[re.Match[str]], place: int) -> str | None:
@@ -209,45 +207,49 @@ def _whole(text: str, numbers: Sequence[re.Match[str]], place: int) -> str | Non
 def _of_prose(text: str, question: str) -> str | None:
     """What the last sentence that states a number states, with the text after it; None if that is no single number.
 
-    A sentence is read that repeats the question, or a short one of the last line. It states a number right after "is",
-    "has" or "="; anywhere, if it repeats the question on the last line, or is the whole response.
+    A sentence is read that repeats the question, or a short one of the last line.
     """
     lines = [reading.sentences(reading.last_line(line)) for line in text.split("\n") if reading.bare(line)]
     is_one = sum(map(len, lines)) == 1
+    is_cut = bool(lines) and len(lines[-1]) > 1 and _CUT_OFF.search(text) is not None
+    words = frozenset[str]() if is_cut else reading.content(question)
+    lines[-1:] = [lines[-1][:-1]] if is_cut else lines[-1:]
     # A number alone is stated, even if it is one of the question's.
     asked = numerals.with_neighbours(question[-WINDOW:]) if text.count(" ") else {}
-    is_cut = not is_one and _CUT_OFF.search(text) is not None
     for above, line in enumerate(reversed(lines)):
         for sentence in reversed(line):
-            is_last = not (above or is_cut)
-            is_repeated, is_short = reading.repeats(sentence, question), is_last and len(sentence) <= SHORT
-            strict = not is_last or not (is_repeated or is_one)
-            is_read = is_repeated or is_short
-            found = _of_sentence(in_plain_signs(sentence), asked, strict) if is_read else None
-            if found is not None or (is_cut and _has_digit(sentence)):
-                return found or None
+            if reading.repeats(sentence, question) or (not above and len(sentence) <= SHORT):
+                found = _of_sentence(in_plain_signs(sentence), words, asked, is_one)
+                if found is not None:
+                    return found or None
     return None
 
 
-def _of_sentence(sentence: str, asked: Neighbours, strict: bool) -> str | None:
-    """The last number that is not the question's, with the text after it; empty for a list, a sum and the like."""
+def _of_sentence(sentence: str, words: Set[str], asked: Neighbours, is_one: bool) -> str | None:
+    """The last number that is not the question's, with the text after it; empty for a list, a sum and the like.
+
+    It stands right after "is", "has" or "=", or beside one of the question's words, or else is the only one of the
+    whole response.
+    """
     if _TWO_VALUES.search(sentence):
         return ""
+    sentence = _IN_BRACKETS.sub("", _DAY.sub("", sentence) if "year" in words else sentence)
     parts = ["", *_SAYS.split(_BECAUSE.split(sentence)[0])]
-    for mark, whole in reversed(list(zip(parts[::2], parts[1::2], strict=True))):
-        part = _with_words(_THAT.split(whole)[0]) if mark or not strict else whole
+    own, said = list[tuple[str | None, str | None, bool]](), set[str | None]()
+    for mark, whole in zip(parts[::2], parts[1::2], strict=True):
+        part = _with_words(_THAT.split(whole)[0]) if mark or is_one else whole
         numbers = list(NUMBER.finditer(part))
-        for place, number in reversed(list(enumerate(numbers))):
+        for place, number in enumerate(numbers):
+            value, around = number["value"], asked.get(value_of(number))
             is_said = bool(mark) and not part[: number.start()].strip(" *_(")
-            if not _is_asked(number, asked, mark if is_said else None):
-                return None if strict and not is_said else _whole(part, numbers, place) or ""
-    return None
-
-
-def _is_asked(number: re.Match[str], asked: Neighbours, mark: str | None) -> bool:
-    """Whether it is the question's number, and not said ("is", "=") without the question's words around it."""
-    around = asked.get(value_of(number))
-    return around is not None and (mark is None or bool(around & {mark.strip(), next_word(number)}))
+            # A question's number is said anew if it stands beside other words than there.
+            if around is None or (is_said and around.isdisjoint({mark if mark == "=" else "", next_word(number)})):
+                beside = {next_word(number), *_OF.findall(part[: number.start()])}
+                is_placed = any(words & reading.content(word) for word in beside)
+                own.append((value, _whole(part, numbers, place), is_said or is_placed))
+                said = set() if mark == "=" else said | {value} if is_said and around is None else said
+    is_only = is_one and len({value for value, *_ in own}) == 1
+    return (own[-1][1] or "") if own and len(said) < 2 and (own[-1][2] or is_only) else None  # noqa: PLR2004
 
 
 def _has_digit(text: str) -> bool:
@@ -265,9 +267,9 @@ def _undecided(text: str, unit: str | None) -> str | None:
 def _is_part(text: str, number: re.Match[str]) -> bool:
     """Whether the number is ruled out, or is part of a sum, a root, a power or a similar expression."""
     before = text[max(number.start() - _LONGEST_UNIT, 0) : number.start()]
-    signed = number["sign"] and _TERM.search(before)
-    part = signed or _PART_AFTER.search(before) or _PART_BEFORE.match(text, number.end())
-    return bool(part or RULED_OUT.search(before))
+    is_signed = number["sign"] and _TERM.search(before)
+    after = _PART_BEFORE.match(text, number.end())
+    return bool(is_signed or after or _PART_AFTER.search(before) or RULED_OUT.search(before))
 
 
 def _checked(answer: str | None, unit: str | None) -> str | None:

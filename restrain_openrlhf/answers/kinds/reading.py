@@ -20,7 +20,9 @@ _WRAPPERS = (
     *(("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")),
     *(("**", "**"), ("*", "*"), ("`", "`"), ('"', '"'), ("“", "”")),
 )
-_SENTENCE_END = re.compile(r"(?<=[^\s.])(?:[.!?](?=\s+[^\sa-z\d])|\.\Z)|[。！？।]")
+_SENTENCE_END = re.compile(
+    r"(?<=[^\s.])(?:[.!?](?=\s+[^\sa-z\d])|\.\Z)|(?<=[^\W\d_]{5})(?<!approx)[.!?](?=\s+\d)|[。！？।]"
+)
 _ABBREVIATION = re.compile(
     r"(?:^|[\s.(])(?:[^\W\d_]|[dm]r|mrs|ms|prof|st|mt|ft|jr|sr|vs|capt|gen|col|lt|sgt|rev|gov|sen|rep|inc|ltd|co|corp"
     r"|etc|[ap]\.m)\Z",
@@ -35,10 +37,11 @@ def announcement(*words: str) -> re.Pattern[str]:
 
 ANSWER = announcement("answers?")
 # Words and numbers by which a sentence is known to repeat a question, without those of any question or instruction.
-_TOKEN = re.compile(r"[^\W\d_]{4,}|\d+")
+_TOKEN = re.compile(r"[^\W\d_]{3,}|\d+(?:[.,]\d+)*")
 _OF_ANY_QUESTION = frozenset(
-    "answer choose does following from full give have many most much only option sentence short that there this what"
-    " when where which with".split()
+    "and answer are but can choose did does following for from full give had has have her his how its many most much"
+    " not one only option our sentence she short that the there they this was what when where which who why with you"
+    " your".split()
 )
 # Limits on hostile texts.
 _ANNOUNCEMENTS, _LONGEST = 5, 4000
@@ -86,11 +89,6 @@ def last_line(text: str) -> str:
     return ""
 
 
-def first_line(text: str) -> str:
-    """The first line with content; empty if there is none."""
-    return next((line.strip() for line in text.split("\n") if bare(line)), "")
-
-
 def bare(span: str) -> str:
     r"""The span without fences, Markdown's emphasis, quotes, dollars and `\text{}` around it."""
     lines = [line for line in span.split("\n") if not _FENCE_LINE.fullmatch(line)]
@@ -123,22 +121,19 @@ def first_sentence(span: str) -> str:
     return sentences(span)[0]
 
 
-def last_sentence(span: str) -> str:
-    return sentences(span)[-1]
-
-
 def repeats(sentence: str, question: str) -> bool:
-    """Whether the sentence has two of the question's longer words and numbers, or all of them if there are fewer."""
-    asked = _tokens(question[-_LONGEST:])
-    return len(asked & _tokens(sentence)) >= min(len(asked), 2)
+    """Whether the sentence has two of the question's words and numbers, or all of them if there are fewer."""
+    asked = content(question)
+    return len(asked & content(sentence)) >= min(len(asked), 2)
 
 
 @lru_cache(maxsize=1000)
-def _tokens(text: str) -> frozenset[str]:
-    return frozenset(word.removesuffix("s") for word in _TOKEN.findall(text.lower()) if word not in _OF_ANY_QUESTION)
+def content(text: str) -> frozenset[str]:
+    """The words and numbers of a text that are not those of any question, without the s of a plural."""
+    words = _TOKEN.findall(text[-_LONGEST:].lower())
+    return frozenset(word.removesuffix("s") for word in words if word not in _OF_ANY_QUESTION)
 
 
-def after_is(sentence: str) -> str | None:
-    """The text after the last "is" or equals sign, without the full stop; None if there is neither."""
-    parts = _AFTER_IS.split(sentence)
-    return parts[-1].strip().removesuffix(".").strip() if len(parts) > 1 else None
+def after_is(sentence: str) -> list[str]:
+    """The texts after each "is" or equals sign, without full stops."""
+    return [part.strip().removesuffix(".").strip() for part in _AFTER_IS.split(sentence)[1:]]

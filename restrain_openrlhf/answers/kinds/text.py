@@ -169,7 +169,7 @@ class ShortTexts(AnswerKind):
         return inside and (last_boxes(inside) or inside)
 
     def _marked(self, text: str) -> str | None:
-        pattern = reading.ANSWER if self.marker is None else _pattern(self.marker)
+        pattern = reading.ANSWER if self.marker is None else re.compile(rf"{re.escape(self.marker)}[*_\s]{{0,5}}", re.I)
         return next((reading.first_sentence(rest) for rest in reading.announcements(text, pattern)), None)
 
 
@@ -180,7 +180,7 @@ class Text(ShortTexts):
     Case, articles, punctuation and white space do not count; each is a setting.
     """
 
-    version: ClassVar[str] = "6"
+    version: ClassVar[str] = "7"
 
     name: Literal["text"] = "text"
 
@@ -233,18 +233,13 @@ def _short(found: str | None) -> str | None:
     return answer if answer and len(answer) <= MAX_ANSWER else None
 
 
-def _pattern(marker: str) -> re.Pattern[str]:
-    """A pattern for a marker in upper or lower case, with Markdown's emphasis after it."""
-    return re.compile(rf"{re.escape(marker)}[*_\s]{{0,5}}", re.IGNORECASE)
-
-
 def _said(line: str, question: str) -> str:
     """ "The sentiment is positive." and "Positive is the sentiment." as "positive"; any other line is unchanged."""
     answer = _in_the_questions_place(reading.first_sentence(line), question)
     if answer is not None:
         return answer
-    sentence = reading.last_sentence(line)
-    return (reading.after_is(sentence) if _SUBJECT.match(sentence) else None) or line
+    sentence = reading.sentences(line)[-1]
+    return "".join(reading.after_is(sentence)[-1:] if _SUBJECT.match(sentence) else ()) or line
 
 
 def _in_the_questions_place(sentence: str, question: str) -> str | None:

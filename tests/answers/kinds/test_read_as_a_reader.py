@@ -1,14 +1,13 @@
-"""Real responses are read as a careful reader reads them: 492 of SmolLM2-135M-Instruct, each labelled by hand.
+"""Real responses are read as a careful reader reads them: 708 of SmolLM2-135M-Instruct, each labelled by hand.
 
 `smollm2_responses.jsonl` has the responses at temperatures .7 and 1, with and without an instruction on form, and the
 one answer that each states, or null (none, two, or cut off before it). A letter counts where its text contradicts it.
-`unclear` ones count nowhere. The third that `is_held_back` was labelled with the others and by the rule's author, so it
-is no blind test: its totals were seen while the rule was written, and its responses only when they were labelled.
+`unclear` ones count nowhere. The last 216 were sampled and labelled later, with other questions. The rule was written
+on the responses of either part whose SHA-256 is odd; those of the others were not looked at.
 """
 
 import json
 from collections import Counter
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,7 @@ from restrain_openrlhf.answers.kind import parse_kind
 
 KINDS = {name: parse_kind({"name": name}) for name in ("number", "choice")}
 RESPONSES = [json.loads(line) for line in Path(__file__).with_name("smollm2_responses.jsonl").open(encoding="utf-8")]
-
-
-def is_held_back(response):
-    return sha256((response["problem"] + response["response"]).encode()).digest()[0] % 3 == 0
+PARTS = {"first": RESPONSES[:492], "later": RESPONSES[492:]}
 
 
 def read(response):
@@ -33,18 +29,17 @@ def read(response):
 
 
 @pytest.mark.parametrize(
-    ("kind", "held_back", "complete", "states", "right", "responses", "wrong"),
-    [("number", False, False, 54, 50, 140, 17), ("number", True, False, 42, 37, 91, 14),
-     ("number", False, True, 44, 42, 76, 4), ("number", True, True, 31, 31, 50, 4),
-     ("choice", False, False, 100, 96, 157, 7), ("choice", True, False, 40, 35, 74, 2),
-     ("choice", False, True, 86, 83, 116, 1), ("choice", True, True, 34, 32, 55, 2)],
+    ("part", "kind", "complete", "states", "right", "responses", "wrong"),
+    [("first", "number", True, 75, 73, 126, 4), ("first", "number", False, 96, 90, 231, 21),
+     ("first", "choice", True, 120, 118, 171, 3), ("first", "choice", False, 140, 135, 231, 11),
+     ("later", "number", True, 52, 46, 78, 5), ("later", "number", False, 56, 49, 107, 13),
+     ("later", "choice", True, 37, 34, 67, 3), ("later", "choice", False, 46, 40, 90, 6)],
 )  # fmt: skip
-def test_at_least_as_many_are_read_as_was_measured(kind, held_back, complete, states, right, responses, wrong):
+def test_at_least_as_many_are_read_as_was_measured(part, kind, complete, states, right, responses, wrong):
     """Complete responses, which alone vote, and all."""
     found = Counter()
-    for response in RESPONSES:
-        of_part = response["kind"] == kind and is_held_back(response) is held_back
-        if of_part and not response.get("unclear") and not (complete and response["truncated"]):
+    for response in PARTS[part]:
+        if response["kind"] == kind and not response.get("unclear") and not (complete and response["truncated"]):
             got, label = read(response)
             found.update(responses=1, states=label is not None, right=got == label is not None)
             found.update(wrong=got not in (None, label))
@@ -53,6 +48,8 @@ def test_at_least_as_many_are_read_as_was_measured(kind, held_back, complete, st
     assert found["wrong"] <= wrong
 
 
+CAKE = {"problem": "A cake is cut into 8 slices and 3 are eaten. How many slices remain?"}
+WAR = {"problem": "In what year did the war begin?"}
 ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
 
 
@@ -66,7 +63,16 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("A box has 6 pens.", ASKED, None), ("There are 36 pens. Each box has 6 pens.", ASKED, "36"),
      ("36 pens in total since there are 12 in each.", ASKED, "36"), ("6", ASKED, "6"),
      ("You need 6 times 6.", ASKED, None), ("The number of pens is 6 times 6, which equals 36.", ASKED, "36"),
-     ("Total - 36", {}, "36"), ("2x", {}, None), ("The answer is y_{2}=x e^{x}", {}, None)],
+     ("Total - 36", {}, "36"), ("2x", {}, None), ("The answer is y_{2}=x e^{x}", {}, None),
+     ("There are 3 slices of cake left.", CAKE, "3"), ("So we have 36 pens in 6 boxes.", ASKED, "36"),
+     ("We need 36 pens (12 in total).", ASKED, "36"), ("In all, 12 and then 36 pens were there.", ASKED, "36"),
+     ("Pens are in 6 boxes of 4 rows, 3 deep.", ASKED, None), ("A box has 6 pens. You need 6 times 5 = ", ASKED, None),
+     ("The boxes have 36 pens. So the pens in 6 boxes are 3", ASKED, "36"), ("36 in all - 36.", ASKED, "36"),
+     ("A box costs 3, and the pens are 4.", ASKED, None), ("A pen is 2, so the pens are 2 x 6 = 12.", ASKED, "12"),
+     ("The answer is a story. Here are 25 of it.", ASKED, None), ("It is equivalent to 36.", ASKED, "36"),
+     ("The war began on July 28, 1914.", WAR, "1914"), ("It began on 28 July 1914.", WAR, "1914"),
+     ("Seven pens by the remainder of 36.", {"problem": "What is the remainder of pens?"}, "36"),
+     ("The pens are in the boxes. 36 pens is right.", ASKED, "36")],
 )  # fmt: skip
 def test_the_answer_stands_where_the_questions_word_stood(response, row, answer):
     assert KINDS["number"].extract(response, row) == answer
@@ -86,7 +92,13 @@ SPAIN = {"problem": "Which city is the capital of Spain?", "options": ["Lisbon",
      ("A. Lyon\nB. Paris", ["Lyon", "Paris"], None), ("Options (A) and (B) are cities.", ["Lyon", "Paris"], None),
      ("There is no Paris.", ["Lyon", "Paris"], None), ("(A) is wrong.", ["Lyon", "Paris"], None),
      ("Lisbon is in Portugal. The capital of Spain is Madrid.", SPAIN["options"], "Madrid"),
-     ("Madrid, Porto, and Seville are cities.", SPAIN["options"], None), ("No, it is not.", ["yes", "no"], "no")],
+     ("Madrid, Porto, and Seville are cities.", SPAIN["options"], None), ("No, it is not.", ["yes", "no"], "no"),
+     ("B) Madrid\n\nSelect from:\nA) Lisbon\nC) Porto\nD) Seville", SPAIN["options"], "Madrid"),
+     ("B) Madrid\n\n1. It is big.\n\n2. It is old.", SPAIN["options"], "Madrid"),
+     ("The capital is a city of Spain. It is famed for Madrid, of course.", SPAIN["options"], "Madrid"),
+     ('In short, "B" is the correct answer here.', SPAIN["options"], "Madrid"),
+     ("The capital is Lisbon, but if you like, the capital is Porto.", SPAIN["options"], None),
+     ("Animals are cows and sheep, as the capital of Spain.", ["cow", "sheep"], None)],
 )  # fmt: skip
 def test_the_option_that_a_sentence_names_is_read(response, options, answer):
     problem = HOT if "cold" in options else SPAIN["problem"]
