@@ -70,7 +70,7 @@ def configuration_page() -> str:
         "same keys except `run_dir`, `openrlhf` and `share_gpus`.\n",
         table(RunConfig),
         "`extends: FILE` (a path relative to this file) merges this file over FILE, block by block. A block with "
-        "another `name` (`method:`, `answers:`) replaces FILE's. FILE must not have `extends` itself. `extends: "
+        "another `name` (`method:`, `answers:`) replaces FILE's. FILE may extend another. `extends: "
         "PRESET` merges it over a preset, named as `restrain presets` lists it.\n",
         "Words without quotes that YAML 1.1 and 1.2 read differently are refused: `016`, `1_000`, `1:20`, `yes`, "
         "`off`, dates. `1e-5` is a number.\n",

@@ -1,8 +1,9 @@
 """`restrain study`: trains configurations with several seeds, and compares their held-out accuracy."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,10 +18,11 @@ from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
+from restrain_openrlhf.evaluation.paired import over_seeds
 from restrain_openrlhf.hook.launch.train import refuse_another_run
 from restrain_openrlhf.machine.processes import Command, run_together
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.metrics import read_held_out
+from restrain_openrlhf.records.metrics import KL, each_step, read_held_out
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
 
@@ -149,16 +151,54 @@ def accuracies(runs: Sequence[StudyRun]) -> "list[Curve]":
     """Held-out pass@1 of each configuration that has been evaluated, in the order of the study."""
     from restrain_openrlhf.evaluation.figures import Curve  # noqa: PLC0415 - imports matplotlib
 
-    evaluated: dict[tuple[str, str], list[dict[int, float]]] = {}
-    for run in runs:
-        if rows := read_held_out(run.config.run_dir):
-            evaluated.setdefault((run.group, run.name), []).append({row.step: row.pass_at_1 for row in rows})
     found = []
-    for (group, name), seeds in evaluated.items():
+    for (group, name), of_seeds in evaluated(runs).items():
+        seeds = [{each.step: each.pass_at_1 for each in rows} for rows in of_seeds.values()]
         if steps := sorted(set.intersection(*map(set, seeds))):
             values = np.array([[by_step[step] for step in steps] for by_step in seeds])
             found.append(Curve(group, name, tuple(steps), values))
     return found
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """pass@1 in [0, 1] after a step, and the policy's KL to the base model in that step, in nats; 0 before training."""
+
+    step: int
+    pass_at_1: float
+    kl: float
+
+
+def evaluated(runs: Sequence[StudyRun]) -> dict[tuple[str, str], dict[int, list[Evaluation]]]:
+    """The evaluations of each configuration, (group, name), by seed. A run without any is left out."""
+    found: dict[tuple[str, str], dict[int, list[Evaluation]]] = {}
+    for run in runs:
+        if rows := read_held_out(run.config.run_dir):
+            metrics = RunFolder(run.config.run_dir).metrics
+            kl = {row.step: row.numbers.get(KL, 0.0) for row in (each_step(metrics) if metrics.exists() else ())}
+            own = [Evaluation(row.step, row.pass_at_1, kl.get(row.step, 0.0)) for row in rows]
+            found.setdefault((run.group, run.name), {})[run.seed] = own
+    return found
+
+
+def paired_lines(runs: Sequence[StudyRun]) -> Iterator[str]:
+    """The differences of each two configurations of a group at equal seeds: at equal KL, and at each one's best."""
+    rates = {(run.group, run.name): flags_of(run.config)["actor.adam.lr"] for run in runs}
+    for (one, first), (other, second) in combinations(evaluated(runs).items(), 2):
+        if one[0] != other[0] or not (seeds := sorted(first.keys() & second.keys())):
+            continue
+        pairs = [(first[seed], second[seed]) for seed in seeds]
+        known = f"both {rates[one]:g}" if rates[one] == rates[other] else f"{rates[other]:g} and {rates[one]:g}"
+        yield f"- {other[1]} − {one[1]} ({other[0]}; learning rate: {known})"
+        yield f"  - at equal KL: {over_seeds([_at_equal_kl(b, a) - _at_equal_kl(a, b) for a, b in pairs])}"
+        best = over_seeds([max(each.pass_at_1 for each in b) - max(each.pass_at_1 for each in a) for a, b in pairs])
+        yield f"  - each at its best step, chosen on these problems: {best}"
+
+
+def _at_equal_kl(run: Sequence[Evaluation], other: Sequence[Evaluation]) -> float:
+    """pass@1 at the last evaluation whose KL is at most what both runs reach."""
+    limit = min(max(each.kl for each in rows) for rows in (run, other))
+    return [each.pass_at_1 for each in run if each.kl <= limit][-1]
 
 
 def write_study(runs: Sequence[StudyRun], out: Path) -> None:
@@ -170,7 +210,9 @@ def write_study(runs: Sequence[StudyRun], out: Path) -> None:
         raise RunError(f"{out}: no run has an evaluation yet, so there is nothing to report. Read the runs' logs.")
     rows = list(map(accuracy_row, found))
     lines = "".join(f"| {' | '.join(cells)} |\n" for cells in (HEADER, ["---"] * len(HEADER), *rows))
-    write_whole(out / "table.md", f"## Held-out accuracy (pass@1)\n\n{lines}")
+    pairs = "".join(f"{line}\n" for line in paired_lines(runs))
+    compared = f"\n## Differences at equal seeds, with 95 % intervals\n\n{pairs}" if pairs else ""
+    write_whole(out / "table.md", f"## Held-out accuracy (pass@1)\n\n{lines}{compared}")
     save_figures({"curves": draw_held_out(found)}, out)
 
 

@@ -64,25 +64,26 @@ def own_path(path: str) -> str:
     return str(here) if is_ours and not Path(path).exists() else path
 
 
-def read_yaml(path: Path, above: Mapping[str, object] | None = None, may_extend: bool = True) -> dict[str, Any]:
-    """The document, merged block by block over what it `extends`: another file (one level), or a preset.
+def read_yaml(path: Path, above: Mapping[str, object] | None = None, over: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The document, merged block by block over what it `extends`: another file, or a preset, and so on down.
 
     `above` are flags of OpenRLHF that will be put on top. If they name another model than the document, its yes or no
-    to the chat template is left out: it was said of the document's own model.
+    to the chat template is left out: it was said of the document's own model. `over` are the files that extend this
+    one. Raises ConfigError for a file that extends itself.
     """
-    document = _parse(path)
-    flags = found if isinstance(found := document.get(FLAGS), dict) else {}
-    if _is_other_model(flags, above := above or {}):
+    if path.resolve() in over:
+        raise ConfigError(f"{path}: extends itself, through {over[-1]}. Take `extends` out of one of the files.")
+    document, above = _parse(path), above or {}
+    if _is_other_model(flags := _flags(document), above):
         flags.pop(CHAT_TEMPLATE, None)
-    parent = document.pop("extends", None)
-    if parent is None:
+    if (parent := document.pop("extends", None)) is None:
         return document
-    if not may_extend:
-        raise ConfigError(
-            f"{path}: extends {parent!r}, but is itself extended by another file. Only one level of `extends` is "
-            "allowed: move the keys into one of the two files."
-        )
-    return _merged(_extended(path, str(parent), {**flags, **above}), document)
+    base = read_yaml(_extended(path, str(parent)), {**flags, **above}, (*over, path.resolve()))
+    return _merged(base, document)
+
+
+def _flags(document: Mapping[str, Any]) -> dict[str, Any]:
+    return found if isinstance(found := document.get(FLAGS), dict) else {}
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,17 +106,16 @@ def _is_other_model(flags: Mapping[str, object], above: Mapping[str, object]) ->
     return len(names) > 1
 
 
-def _extended(path: Path, word: str, above: Mapping[str, object]) -> dict[str, Any]:
-    """The document that `path` extends: a file, relative to the folder of `path`, or a preset."""
-    file, preset = path.parent / word, preset_file(word)
-    if not file.exists() and preset is not None:
-        return read_yaml(preset, above)
-    if not file.exists():
+def _extended(path: Path, word: str) -> Path:
+    """The file that `path` extends: a path relative to the folder of `path`, or else that of a preset."""
+    file = path.parent / word
+    found = file if file.exists() else preset_file(word)
+    if found is None:
         raise ConfigError(
             f"{path}: extends {word!r}, and there is no file {file} and no preset of this name. Give a path relative "
             "to this file, or a name that `restrain presets` lists."
         )
-    return read_yaml(file, above, may_extend=False)
+    return found
 
 
 class _Resolver(yaml.resolver.Resolver):
@@ -213,7 +213,7 @@ def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Co
 
 def _nearest(key: str, document: Mapping[str, Any], keys: Iterable[str]) -> str:
     """The known key that an unknown one may have meant, in the form that `--set` takes; or else all known ones."""
-    flags = found if isinstance(found := document.get(FLAGS), dict) else {}
+    flags = _flags(document)
     known = [*keys, *(f"method.{name}" for name in method_keys(document)), *(f"{FLAGS}.{name}" for name in flags)]
     return did_you_mean(key, known) or f" Known: {', '.join(sorted(known))}."
 

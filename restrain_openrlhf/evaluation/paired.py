@@ -1,4 +1,4 @@
-"""Two runs on the same problems: the difference of their accuracies, with its interval over problems."""
+"""Two runs on the same problems: the difference of their accuracies, with its interval over problems or seeds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,11 @@ from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance, Result
 
+# The 97.5 % quantiles of Student's t with 1, 2, … degrees of freedom; the last stands for all that follow.
+STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 RESAMPLES = 10_000
 TAILS = (2.5, 97.5)
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,19 @@ def mcnemar(won: int, lost: int) -> float:
     of = won + lost
     tail = sum(comb(of, count) for count in range(min(won, lost) + 1))
     return float(min(1.0, 2 * tail / 2**of))
+
+
+def over_seeds(gains: Sequence[float]) -> str:
+    """The mean of differences of pass@1 at equal seeds, with its 95 % interval by Student's t, and what may be said."""
+    count, mean = len(gains), float(np.mean(gains))
+    if count == 1:
+        return f"{100 * mean:+.1f} points with one seed, of which nothing follows for another seed"
+    half = STUDENT[min(count, len(STUDENT) + 1) - 2] * float(np.std(gains, ddof=1)) / count**0.5
+    found = f"{100 * mean:+.1f} points [{100 * (mean - half):+.1f}, {100 * (mean + half):+.1f}] over {count} seeds"
+    if abs(mean) <= half:
+        return f"{found}: no difference may be claimed"
+    signs = "" if mcnemar(count, 0) <= SIGNIFICANT else f" (the signs alone have p = {mcnemar(count, 0):.2g})"
+    return f"{found}: a difference may be claimed, on these problems, if seeds differ as a normal variable does{signs}"
 
 
 def differences(runs: Mapping[str, Sequence[tuple[BenchmarkFolder, Result]]]) -> Iterator[str]:

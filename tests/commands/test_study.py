@@ -82,13 +82,26 @@ def test_a_curve_is_the_mean_over_seeds_of_the_steps_they_share(configs, tmp_pat
     assert curve.deviation == pytest.approx([0, np.sqrt(0.02)])
 
 
+def test_runs_are_compared_at_a_kl_that_both_reach():
+    def run(*rows):
+        return [command.Evaluation(*row) for row in rows]
+
+    slow, fast = run((0, 0.5, 0), (10, 0.6, 0.02), (20, 0.7, 0.05)), run((0, 0.5, 0), (10, 0.8, 0.04), (20, 0.9, 0.4))
+    assert command._at_equal_kl(fast, slow) == 0.8
+    assert command._at_equal_kl(slow, fast) == 0.7
+
+
 def test_the_table_and_pictures_are_written(tmp_path):
     methods = {"half": {"name": "restrain"}, "zero": {"name": "restrain", "sigma": 0}}
     runs = plan_study([config(tmp_path, *each) for each in methods.items()], 2, tmp_path / "out")
     for run, accuracy in zip(runs, (0.6, 0.3, 0.8, 0.3), strict=True):
         evaluated(run, {0: 0.5, 10: accuracy, 20: accuracy - 0.1})
     write_study(runs, tmp_path / "out")
-    _, _, header, _, half, _ = (tmp_path / "out" / "table.md").read_text().splitlines()
+    _, _, header, _, half, _, *pairs = (tmp_path / "out" / "table.md").read_text().splitlines()
+    # Zero is 0.3 behind, then 0.5; Student's t of one degree of freedom: 0.4 ± 12.71 × 0.1414 / √2.
+    said = "{} points [{}, {}] over 2 seeds: no difference may be claimed"
+    assert pairs[-2].endswith(said.format("-40.0", "-167.1", "+87.1"))
+    assert pairs[-1].endswith(said.format("-20.0", "-147.1", "+107.1"))
     assert header == "| group | method | seeds | before | after | sd | best | at step | steps |"
     assert half == "| small | half | 2 | 50.0% | 60.0% | 14.1% | 70.0% | 10 | 20 |"
     assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"curves.png"}

@@ -44,7 +44,9 @@ OTHER = {f"openrlhf.{MODEL}": "me/Other-Instruct"}
 )
 def test_a_word_counts_for_the_model_that_its_document_names(tmp_path, text, overrides, said):
     (tmp_path / "mine.yaml").write_text(text.format(cpu=CPU))
-    assert flags_of(load_run_config(tmp_path / "mine.yaml", overrides))[WORD] is said
+    (tmp_path / "above.yaml").write_text("extends: mine.yaml")
+    for file in ("mine.yaml", "above.yaml"):
+        assert flags_of(load_run_config(tmp_path / file, overrides))[WORD] is said
 
 
 TEMPLATE = "{{ messages }}"

@@ -42,13 +42,24 @@ def test_a_run_is_typed_and_its_paths_are_absolute(tmp_path):
     assert config.metrics == config.run_dir / "metrics.jsonl"
 
 
-def test_a_file_may_extend_another_once_and_block_by_block(tmp_path):
+def test_a_file_may_extend_files_of_ones_own_at_any_depth_block_by_block(tmp_path):
     write(tmp_path, GOOD, "base.yaml")
-    child = write(tmp_path, "extends: base.yaml\nmethod: {name: restrain, sigma: 2}\n", "child.yaml")
-    config = load_run_config(child)
-    assert (config.method.kappa, config.method.sigma) == (2, 2)
-    with pytest.raises(ConfigError, match="Only one level"):
-        load_run_config(write(tmp_path, "extends: child.yaml\n", "grandchild.yaml"))
+    write(tmp_path, "extends: base.yaml\nmethod: {name: restrain, sigma: 2}\n", "child.yaml")
+    (tmp_path / "more").mkdir()
+    grandchild = write(tmp_path / "more", "extends: ../child.yaml\nmethod: {delta: 3}\n", "grandchild.yaml")
+    config = load_run_config(grandchild)
+    assert (config.method.kappa, config.method.sigma, config.method.delta) == (2, 2, 3)
+    # A method of another name starts from its own defaults, and so does what extends that.
+    write(tmp_path, "extends: child.yaml\nmethod: {name: srt_offline}\n", "other.yaml")
+    back = write(tmp_path, "extends: other.yaml\nmethod: {name: restrain}\n", "back.yaml")
+    assert load_run_config(back).method == METHODS["restrain"]()
+
+
+def test_a_file_that_extends_itself_is_refused(tmp_path):
+    first = write(tmp_path, "extends: second.yaml\n", "first.yaml")
+    write(tmp_path, "extends: first.yaml\n", "second.yaml")
+    with pytest.raises(ConfigError, match=r"first.yaml: extends itself, through .*second.yaml\. Take `extends` out"):
+        load_run_config(first)
 
 
 def test_a_file_may_extend_a_preset_by_its_name(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.evaluation.paired import mcnemar, paired_difference
+from restrain_openrlhf.evaluation.paired import mcnemar, over_seeds, paired_difference
 from tests.command_line import restrain
 from tests.evaluation.test_table import result, write_run
 
@@ -50,6 +50,22 @@ def test_the_bounds_are_those_of_the_normal_approximation_where_problems_are_man
     alone = np.mean(before, axis=1).std(ddof=1) / np.sqrt(600) * 1.959964
     assert half < alone * 2**0.5, "what makes a problem hard for both does not widen the interval"
     assert found.mcnemar is None
+
+
+@pytest.mark.parametrize(
+    ("gains", "said"),
+    [
+        ((0.1,), "+10.0 points with one seed, of which nothing"),
+        # Mean 0.2, sd 0.1: 0.2 ± 4.303 × 0.1 / √3 = 0.2 ± 0.248.
+        ((0.1, 0.2, 0.3), "+20.0 points [-4.8, +44.8] over 3 seeds: no difference"),
+        # 0.2 ± 4.303 × 0.01 / √3 = 0.2 ± 0.0248; three coins that agree: 2 / 8.
+        ((-0.19, -0.2, -0.21), "-20.0 points [-22.5, -17.5] over 3 seeds: a difference may be claimed"),
+        ((-0.19, -0.2, -0.21), "(the signs alone have p = 0.25)"),
+        ((0.19, 0.2, 0.21, 0.2, 0.2, 0.2), "if seeds differ as a normal variable does"),
+    ],
+)
+def test_what_seeds_allow_to_claim(gains, said):
+    assert said in over_seeds(gains)
 
 
 def compared(tmp_path, name, rows, **changes):
