@@ -9,12 +9,12 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.checks.keys import UNSAID, unsaid_template, why_dropped
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE, CONFIGS, typed
 from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig, StopRules, load_run_config
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.prompt_reader import reworded
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import PAPER
-from restrain_openrlhf.hook.launch.train import check_flags
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference.prompts import PromptSource, renderer
@@ -112,7 +112,7 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     rules = typed(StopRules, {**(config.stop or StopRules()).model_dump(), **job.stop}, "--stop")
     config = config.model_copy(update={"stop": rules})
     _refuse_gold(config)
-    check_flags(config)
+    HostRun.startable(config)
     _refuse_part(config, len(problems))
     chats = bool(config.openrlhf.get(CHAT_TEMPLATE))
     worded = instructed(problems, config.answers) if (chats if job.boxed is None else job.boxed) else list(problems)

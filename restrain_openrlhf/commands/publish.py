@@ -120,11 +120,10 @@ def _licence(model: str, hub_id: str | None) -> dict[str, Any]:
     """The licence in the front matter of the base model's card, of its folder or the hub, under the hub's keys."""
     import httpx  # noqa: PLC0415 - see data/identity.py
     from huggingface_hub import ModelCard  # noqa: PLC0415 - costs a second
-    from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
 
     card = Path(model) / CARD
     if place := card if card.exists() else hub_id:
-        with suppress(HfHubHTTPError, httpx.HTTPError, OSError):
+        with suppress(httpx.HTTPError, OSError):
             found = ModelCard.load(place, ignore_metadata_errors=True).data.to_dict()
             return {key: found[key] for key in ("license", "license_name", "license_link") if found.get(key)}
     return {"license": "unknown"}
@@ -134,11 +133,11 @@ def card_text(run: RunFolder, front: Mapping[str, Any], shown: str, evaluations:
     """The model card. `shown` names the base model; `front` begins the front matter, under the hub's keys."""
     from huggingface_hub import EvalResult, ModelCard, ModelCardData  # noqa: PLC0415 - costs a second
 
-    flags, held_out, method = run.flags(), read_held_out(run.path), run.record()["method"]
-    prompts = str(flags.get("data.prompt_dataset") or "")
+    record = run.record()
+    prompts, method = str(run.flags().get("data.prompt_dataset") or ""), record["method"]
     beside = Path(prompts).with_suffix(".about.json")
     about = Prepared.model_validate_json(beside.read_bytes()) if beside.is_file() else None
-    source = about.source.split(" (")[0].split(",")[0] if about else prompts
+    source = re.split(r" \(|,", about.source)[0] if about else prompts
     # Accuracies in per cent, as the hub's model-index has them.
     measured = [
         EvalResult("text-generation", how.benchmark, how.title, metric, round(100 * value, 1))
@@ -153,24 +152,21 @@ def card_text(run: RunFolder, front: Mapping[str, Any], shown: str, evaluations:
         pipeline_tag="text-generation",
         tags=[TAG, "reinforcement-learning", method["name"], run.kind.name],
     )
-    best = max(held_out, key=lambda row: row.pass_at_1, default=None)
     card = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
+        run=run,
         name=front["model_name"],
         base=shown,
         version=version(TAG),
         method=method,
         needs_gold=build(parse_settings({"name": method["name"]})).needs_gold,
-        labelled=run.record().get(CONTENTS, {}).get(GOLD_ANSWERS),
-        kind=run.kind,
+        labelled=record.get(CONTENTS, {}).get(GOLD_ANSWERS),
         about=about,
         prompts=prompts if is_hub_id(prompts) else Path(prompts).name,
-        done=run.completion(),
         has_adapter=(run.trained / ADAPTER).is_dir(),
-        flags=flags,
         evaluations=evaluations,
-        held_out=[row for row in held_out if row in (held_out[0], best, held_out[-1])],
+        held_out=read_held_out(run.path),
     )
     return str(card) + "\n"
 

@@ -15,13 +15,13 @@ from restrain_openrlhf.commands.options import Overrides, to_folder
 from restrain_openrlhf.config.checks.keys import unsaid_template
 from restrain_openrlhf.config.command_line import find_config, override_words, parse_overrides
 from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.evaluation.paired import over_seeds
-from restrain_openrlhf.hook.launch.train import refuse_another_run
 from restrain_openrlhf.machine.processes import Command, run_together
-from restrain_openrlhf.records.folder import RunFolder
+from restrain_openrlhf.records.folder import RunFolder, RunRecord
 from restrain_openrlhf.records.metrics import KL, each_step, read_held_out
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
@@ -114,7 +114,8 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
     for config in {run.config.read_reference: run.config for run in reversed(runs)}.values():
         make_reference(config, console)
     for run in runs:
-        refuse_another_run(run.config)
+        here = HostRun.of(run.config)
+        RunFolder(run.config.run_dir).refuse_another(RunRecord(here.config, here.stated))
     waiting = {run.command.log: run for run in runs if not RunFolder(run.config.run_dir).completed.exists()}
     failed: list[Path] = []
 

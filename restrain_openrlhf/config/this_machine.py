@@ -5,14 +5,14 @@ from os import environ
 from typing import Self
 
 from restrain_openrlhf.config.checks import refuse_settings
-from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn
+from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn, rollout_batches
 from restrain_openrlhf.config.host_flags import Flags, flags_of, host_flags, to_arguments
 from restrain_openrlhf.config.yaml_file import EngineLimits, HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect, gpus, visible_gpus
 from restrain_openrlhf.machine.flash_attention import has_extension
-from restrain_openrlhf.machine.host_releases import why_another_torch, why_gradients_are_lost
+from restrain_openrlhf.machine.host_releases import check_version, why_another_torch, why_gradients_are_lost
 from restrain_openrlhf.method import build
 
 # From this ZeRO stage on, DeepSpeed moves the optimizer's states off the GPU while vLLM draws.
@@ -48,13 +48,26 @@ class HostRun:
         here = on_this_machine(config)
         return cls(here, host_flags(here), flags_of(here, detect().host_flags))
 
+    @classmethod
+    def startable(cls, config: RunConfig) -> Self:
+        """A run that can be, here and anywhere, as far as can be told without reading its input files.
+
+        Raises HostError for an OpenRLHF that the hook does not support, and ConfigError for unknown flags and for what
+        `refuse_here` refuses.
+        """
+        check_version()
+        run = cls.of(config)
+        refuse_here(run.config, run.flags)
+        return run
+
     def words(self) -> list[str]:
         """The words of OpenRLHF's command line."""
         return to_arguments({**detect().host_flags, **self.stated})
 
-    def refuse(self) -> None:
-        """Raises ConfigError for a run that cannot be, here or anywhere (`refuse_here`)."""
-        refuse_here(self.config, self.flags)
+    def steps(self, prompts: int) -> int:
+        """The run's steps (rollout batches), with `prompts` in an episode; `steps:` may end it earlier."""
+        every, most = rollout_batches(prompts, self.flags), self.config.steps
+        return every if most is None else min(every, most)
 
 
 def refuse_here(config: HookConfig, flags: Flags) -> None:

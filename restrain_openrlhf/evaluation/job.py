@@ -51,9 +51,6 @@ GREEDY = SamplingProtocol("greedy", n=1, temperature=0.0, top_p=1.0)
 PROTOCOLS: Mapping[str, SamplingProtocol] = {entry.name: entry for entry in (PAPER, GREEDY)}
 
 
-ProtocolName = Literal["paper", "greedy"]
-
-
 def of_word(read: Callable[[str], object]) -> BeforeValidator:
     """Reads a field that is typed as a word; code gives what the word stands for."""
     return BeforeValidator(lambda given: read(given) if isinstance(given, str) else given)
@@ -74,7 +71,7 @@ class Request(BaseModel):
     )
     out: Annotated[Path, AfterValidator(output_folder)]
     """Output folder for responses, grades and results."""
-    protocol: ProtocolName = "paper"
+    protocol: Literal["paper", "greedy"] = "paper"
     """paper (T 0.6, top-p 0.95, 16 responses), or greedy."""
     n: int | None = Field(None, ge=1)
     """Responses per problem; default: the protocol's."""

@@ -15,13 +15,13 @@ import ray
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import ENTRY_POINT, Flags, agent_path, parse, to_arguments
-from restrain_openrlhf.config.this_machine import with_limits
+from restrain_openrlhf.config.this_machine import refuse_here, with_limits
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import ConfigError, RestrainError
 from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
 from restrain_openrlhf.hook.install.environment import VARIABLE, to_environment
 from restrain_openrlhf.hook.install.instrument import SETUP_HOOK, install
-from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
+from restrain_openrlhf.hook.launch.preflight import CHECKED, check_inputs
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
@@ -45,7 +45,8 @@ def main(words: Sequence[str] | None = None) -> None:
         ]
         flags = vars(parse(host_words))
         if not ours.is_checked:
-            check_run(config, flags)
+            refuse_here(config, flags)
+            check_inputs(config, flags)
         run(with_limits(config, flags, device), flags, device, host_words)
     except RestrainError as error:
         sys.exit(f"error: {error}")
@@ -65,7 +66,7 @@ def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def run(config: HookConfig, flags: Flags, device: Device, host_words: Sequence[str]) -> None:
     """Start Ray with the hook in every worker, and run the host's program; `flags` are those of `host_words`.
 
-    Everything must have been checked (hook/launch/preflight.py: check_run).
+    Everything must have been checked (`main`).
     """
     os.environ.update(to_environment(config))
     drop_unfinished(flags)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from pydantic import BaseModel, ValidationError
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig
+from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, StopRules
 from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
 from restrain_openrlhf.data.outputs import write_whole
-from restrain_openrlhf.errors import DataError, RunError
+from restrain_openrlhf.errors import ConfigError, DataError, RunError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows, count_labelled
 
@@ -210,6 +211,24 @@ class Completion(BaseModel, frozen=True):
         return f"A stop rule {ended}: {self.alarm}. The last good model is {stands}."
 
 
+@dataclass(frozen=True)
+class RunRecord:
+    """What run.json says of a run of this configuration; `flags` are those of OpenRLHF that it sets."""
+
+    config: RunConfig
+    flags: Flags
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The whole method, all keys that are not at their default, and the flags, as JSON reads them."""
+        return dict(json.loads(json.dumps({**self.config.written(), "openrlhf": self.flags}, default=str)))
+
+    @cached_property
+    def inputs(self) -> dict[str, Content]:
+        """What the run is made from, read once; raises what `contents` raises."""
+        return contents(self.config, self.flags)
+
+
 class _PathInFolder:
     """A descriptor: the path of this name in a run's folder."""
 
@@ -271,24 +290,35 @@ class RunFolder:
         block = self.record().get("answers")
         return parse_kind(block) if block else MATHEMATICS
 
-    def claim(self, config: RunConfig, flags: Flags) -> None:
-        """Make the folder this run's; a completed run is not changed. Raises what `refuse_another` raises."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.refuse_another(config, flags)
-        if self.completed.exists():
-            return
-        resolved = {**_resolved(config, flags), CONTENTS: digests(contents(config, flags))}
-        write_whole(self.resolved, json.dumps(resolved, indent=2) + "\n")
-        write_whole(self.hook_config, dump_yaml(config.written()))
+    def claim(self, run: RunRecord) -> None:
+        """Make the folder this run's; a completed run is not changed.
 
-    def refuse_another(self, config: RunConfig, flags: Flags) -> None:
+        Raises what `refuse_another` raises, and ConfigError for a run without rules that rules have ended.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.refuse_another(run)
+        if (ended := self.completion()) is not None:
+            self._refuse_without_rules(ended, run.config.stop)
+            return
+        record = {**run.settings, CONTENTS: digests(run.inputs)}
+        write_whole(self.resolved, json.dumps(record, indent=2) + "\n")
+        write_whole(self.hook_config, dump_yaml(run.config.written()))
+
+    def _refuse_without_rules(self, ended: Completion, rules: StopRules | None) -> None:
+        if ended.stopped is not None and not (rules and rules.ends):
+            raise ConfigError(
+                f"{self.path}: stop rules ended this run after {ended.steps} steps ({ended.stopped}), and it cannot be "
+                "continued without them. Choose another folder for a new run, or give the rules again."
+            )
+
+    def refuse_another(self, run: RunRecord) -> None:
         """Raises RunError if the folder holds a run with another configuration or other inputs."""
         if not self.resolved.exists():
             return
         old = self.record()
         before = old.pop(CONTENTS, {})
-        _refuse_difference(self, old, _resolved(config, flags))
-        refuse_changed(self.path, before, contents(config, flags))
+        _refuse_difference(self, old, run.settings)
+        refuse_changed(self.path, before, run.inputs)
 
     def lock(self) -> int:
         """A locked file descriptor. A child that inherits it holds the lock, too.
@@ -329,12 +359,7 @@ class RunFolder:
             ) from None
 
 
-def _resolved(config: RunConfig, flags: Flags) -> dict[str, Any]:
-    resolved: dict[str, Any] = json.loads(json.dumps({**config.written(), "openrlhf": flags}, default=str))
-    return resolved
-
-
-def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, Any]) -> None:
+def _refuse_difference(folder: RunFolder, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     before, now = _flat(old), _flat(new)
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key) and not _is_changeable(key):
@@ -349,7 +374,7 @@ def _is_changeable(key: str) -> bool:
     return flag.startswith(CHANGEABLE_FLAGS) if block == "openrlhf" else block in RunConfig.keys(Key.CHANGEABLE)
 
 
-def _flat(resolved: dict[str, Any]) -> dict[str, Any]:
+def _flat(resolved: Mapping[str, Any]) -> dict[str, Any]:
     blocks = {key: value if isinstance(value, dict) else {"": value} for key, value in resolved.items()}
     flat = {f"{block}.{key}".rstrip("."): value for block, keys in blocks.items() for key, value in keys.items()}
     # A switch of OpenRLHF that is off is as good as one that is not named.

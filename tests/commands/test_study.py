@@ -218,7 +218,7 @@ def test_a_reference_that_a_kill_left_unfinished_is_gone_on_with(tmp_path, out, 
 def test_a_complete_run_of_other_prompts_is_not_compared_with_the_new_ones(configs, out):
     """Its folder was made by `restrain train`, with the digests of its prompts."""
     from restrain_openrlhf.config.host_flags import host_flags
-    from restrain_openrlhf.records.folder import RunFolder
+    from restrain_openrlhf.records.folder import RunFolder, RunRecord
 
     held = out.parent / "held.jsonl"
     held.write_text('{"problem": "1+1", "answer": "2"}\n')
@@ -227,7 +227,7 @@ def test_a_complete_run_of_other_prompts_is_not_compared_with_the_new_ones(confi
     for run in plan_study(configs, 1, out, parse_overrides(words[1::2])):
         folder = RunFolder(run.config.run_dir)
         folder.completed.rename(folder.path / "aside")
-        folder.claim(run.config, host_flags(run.config))
+        folder.claim(RunRecord(run.config, host_flags(run.config)))
         (folder.path / "aside").rename(folder.completed)
     assert study(configs, out, *words).returncode == 0
     held.write_text('{"problem": "1+2", "answer": "3"}\n')

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.hook.launch.train import check_flags  # noqa: E402
 from tests.command_line import call, restrain  # noqa: E402
 from tests.config.presets import preset_file  # noqa: E402
 
@@ -33,7 +33,7 @@ def words(settings):
 @pytest.mark.parametrize(("settings", "reason"), REFUSED)
 def test_show_and_render_refuse_what_train_refuses(settings, reason, tmp_path):
     with pytest.raises(ConfigError) as of_train:
-        check_flags(load_run_config(preset_file(PRESET), settings))
+        HostRun.startable(load_run_config(preset_file(PRESET), settings))
     assert reason in str(of_train.value)
     commands = (
         ("show", PRESET),

@@ -165,12 +165,12 @@ def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
     from restrain_openrlhf.config.host_flags import host_flags, to_arguments
     from restrain_openrlhf.config.this_machine import on_this_machine
     from restrain_openrlhf.config.yaml_file import load_run_config
-    from restrain_openrlhf.records.folder import RunFolder
+    from restrain_openrlhf.records.folder import RunFolder, RunRecord
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]
     config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo_addition.yaml", parse_overrides(sets)))
     flags = host_flags(config)
-    RunFolder(config.run_dir).claim(config, flags)
+    RunFolder(config.run_dir).claim(RunRecord(config, flags))
     words = ["--restrain.config", str(job.run_dir / "hook.yaml"), *to_arguments(flags)]
     done = run([sys.executable, "-c", UNHOOKED, *words], env=with_this_checkout())
     assert done.returncode != 0

@@ -19,7 +19,6 @@ from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy  # noqa: E402
 from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import RunConfig  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import steps_to_plan  # noqa: E402
-from restrain_openrlhf.hook.launch.train import total_steps  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 from tests.hook.in_process import Models, host_arguments  # noqa: E402
 
@@ -165,7 +164,7 @@ def test_a_run_takes_so_many_steps_or_as_many_as_its_episodes_give(steps, taken,
     assert [step for step, *_ in resumed.checkpoints] == [*range(2, taken + 1)]
     flags = {"rollout.batch_size": 4, "train.num_episodes": EPISODES}
     config = RunConfig(run_dir=tmp_path, method=parse_settings({"name": "ttrl"}), steps=steps, openrlhf=flags)
-    assert total_steps(HostRun.of(config), prompts=6) == taken, "the progress bar's end"
+    assert HostRun.of(config).steps(prompts=6) == taken, "the progress bar's end"
 
 
 @pytest.mark.parametrize(("steps", "planned"), [(1, 4), (3, 12), (9, 24), (None, 24)])

@@ -19,7 +19,7 @@ from restrain_openrlhf.config.yaml_file import (
 )
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.method import parse_settings
-from restrain_openrlhf.records.folder import Completion, RunFolder, claim_checkpoints, contents
+from restrain_openrlhf.records.folder import Completion, RunFolder, RunRecord, claim_checkpoints, contents
 
 
 def config(tmp_path, **method):
@@ -28,7 +28,7 @@ def config(tmp_path, **method):
 
 def test_the_hook_reads_what_the_run_resolved(tmp_path):
     folder, run = RunFolder(tmp_path / "run"), config(tmp_path, kappa=5, sigma=float("inf"))
-    folder.claim(run, {"actor.adam.lr": 1e-6})
+    folder.claim(RunRecord(run, {"actor.adam.lr": 1e-6}))
     assert load_hook_config(folder.hook_config).method == run.method
 
 
@@ -54,19 +54,19 @@ OTHER_THAN_DEFAULT = {
 def test_every_setting_of_a_run_reaches_its_hook(tmp_path):
     assert {"method", *OTHER_THAN_DEFAULT} == set(HookConfig.model_fields)
     folder, run = RunFolder(tmp_path / "run"), config(tmp_path).model_copy(update=OTHER_THAN_DEFAULT)
-    folder.claim(run, {})
+    folder.claim(RunRecord(run, {}))
     read = load_hook_config(folder.hook_config)
     assert {name: getattr(read, name) for name in OTHER_THAN_DEFAULT} == OTHER_THAN_DEFAULT
 
 
 def test_another_run_is_refused_naming_the_difference(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.claim(config(tmp_path), {"actor.adam.lr": 1e-6, "logger.tensorboard_dir": "a"})
-    folder.claim(config(tmp_path), {"actor.adam.lr": 1e-6, "logger.tensorboard_dir": "b"})
+    folder.claim(RunRecord(config(tmp_path), {"actor.adam.lr": 1e-6, "logger.tensorboard_dir": "a"}))
+    folder.claim(RunRecord(config(tmp_path), {"actor.adam.lr": 1e-6, "logger.tensorboard_dir": "b"}))
     with pytest.raises(RunError, match=r"method\.kappa = 3\.0, but this run has 5\.0"):
-        folder.claim(config(tmp_path, kappa=5), {"actor.adam.lr": 1e-6})
+        folder.claim(RunRecord(config(tmp_path, kappa=5), {"actor.adam.lr": 1e-6}))
     with pytest.raises(RunError, match=r"openrlhf\.actor\.adam\.lr"):
-        folder.claim(config(tmp_path), {"actor.adam.lr": 1e-5})
+        folder.claim(RunRecord(config(tmp_path), {"actor.adam.lr": 1e-5}))
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
@@ -80,15 +80,15 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
 
 def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.claim(config(tmp_path), {})
+    folder.claim(RunRecord(config(tmp_path), {}))
     for name, value in OTHER_THAN_DEFAULT.items():
         changed = config(tmp_path).model_copy(update={name: value})
         if name in HookConfig.keys(Key.CHANGEABLE):
-            folder.claim(changed, {})
-            folder.claim(config(tmp_path), {})
+            folder.claim(RunRecord(changed, {}))
+            folder.claim(RunRecord(config(tmp_path), {}))
         else:
             with pytest.raises(RunError, match=name):
-                folder.claim(changed, {})
+                folder.claim(RunRecord(changed, {}))
     assert HookConfig.keys(Key.CHANGEABLE) == {
         "logprob_gap_limit", "missing_limit", "weight_digests", "engine", "rollouts",
     }  # fmt: skip
@@ -128,40 +128,40 @@ def sha256sum(path):
 
 def test_a_run_keeps_the_digests_of_what_it_is_made_from(made, tmp_path):
     folder, run, flags = made
-    folder.claim(run, flags)
+    folder.claim(RunRecord(run, flags))
     kept = json.loads(folder.resolved.read_text())["contents"]
     assert kept.pop("answer extractor").startswith("version ")
     assert kept == {name: f"sha256:{sha256sum(tmp_path / path)}" for name, path in FILES.items()}
-    folder.claim(run, flags)
+    folder.claim(RunRecord(run, flags))
 
 
 @pytest.mark.parametrize(("name", "path"), FILES.items())
 def test_other_content_under_the_same_path_is_refused(made, tmp_path, name, path):
     """Of a run that has ended, too: it must not be handed back as one of the new content."""
     folder, run, flags = made
-    folder.claim(run, flags)
+    folder.claim(RunRecord(run, flags))
     folder.mark_completed(Completion(steps=1))
     was, before = sha256sum(tmp_path / path), folder.resolved.read_bytes()
     content = (tmp_path / path).read_text()
     (tmp_path / path).write_text("".join(f'{{"problem": "other {at}"}}\n' for at in range(40)))
     with pytest.raises(RunError) as refused:
-        folder.claim(run, flags)
+        folder.claim(RunRecord(run, flags))
     assert f"- {name} was sha256:{was} and is sha256:{sha256sum(tmp_path / path)} now ({tmp_path / path})" in str(
         refused.value
     )
     assert "choose another run_dir" in str(refused.value)
     assert folder.resolved.read_bytes() == before
     (tmp_path / path).write_text(content)
-    folder.claim(run, flags)
+    folder.claim(RunRecord(run, flags))
 
 
 def test_every_change_is_named_and_what_came_or_went_too(made, tmp_path):
     folder, run, flags = made
-    folder.claim(run, flags)
+    folder.claim(RunRecord(run, flags))
     (tmp_path / "prompts.jsonl").write_text('{"problem": "other"}\n')
     (tmp_path / "model" / "model.safetensors").rename(tmp_path / "model" / "model-1-of-1.safetensors")
     with pytest.raises(RunError) as refused:
-        folder.claim(run, flags)
+        folder.claim(RunRecord(run, flags))
     told = str(refused.value)
     assert "- data.prompt_dataset was sha256:" in told
     assert "- actor.model_name_or_path/model-1-of-1.safetensors was not there and is sha256:" in told
@@ -171,10 +171,10 @@ def test_every_change_is_named_and_what_came_or_went_too(made, tmp_path):
 
 def test_answers_read_by_another_version_make_another_run(made, monkeypatch):
     folder, run, flags = made
-    folder.claim(run, flags)
+    folder.claim(RunRecord(run, flags))
     monkeypatch.setattr(type(run.answers), "version", "2")
     with pytest.raises(RunError, match=r"answer extractor was version \d+ and is version 2 now"):
-        folder.claim(run, flags)
+        folder.claim(RunRecord(run, flags))
 
 
 def test_the_hooked_command_of_openrlhf_does_not_go_on_with_other_content_either(made, tmp_path):
@@ -198,12 +198,12 @@ def test_another_content_of_the_agents_file_makes_another_run(made, tmp_path):
     run = run.model_copy(update={"agent": Agent(path=tmp_path / "their_agent.py")})
     (tmp_path / "ckpt" / "_actor").mkdir(parents=True)
     flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
-    folder.claim(run, flags)
+    folder.claim(RunRecord(run, flags))
     claim_checkpoints(run, flags)
     (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
     (tmp_path / "their_agent.py").write_text("TURNS = 3\n")
     with pytest.raises(RunError, match=r"- agent was their_agent.py \w+ and is their_agent.py \w+ now"):
-        folder.claim(run, flags)
+        folder.claim(RunRecord(run, flags))
     with pytest.raises(RunError, match="- agent was"):
         claim_checkpoints(run, flags)
 

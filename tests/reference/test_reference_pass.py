@@ -14,7 +14,7 @@ from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E4
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ReferencePassError  # noqa: E402
-from restrain_openrlhf.hook.launch.preflight import check_run  # noqa: E402
+from restrain_openrlhf.hook.launch.preflight import check_inputs  # noqa: E402
 from restrain_openrlhf.reference import ReferenceRow  # noqa: E402
 from restrain_openrlhf.reference import offline_pass as made_by  # noqa: E402
 from restrain_openrlhf.reference.offline_pass import offline_pass  # noqa: E402
@@ -45,7 +45,7 @@ def sampled(job, path, answers=("1", "2")):
 
 
 def check(config):
-    check_run(config, HostRun.of(config).flags)
+    check_inputs(config, HostRun.of(config).flags)
 
 
 def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):

@@ -125,7 +125,6 @@ def gpu_check(
 def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
     """The configuration, checked to be startable here except for its reference file. Raises a RestrainError."""
     from restrain_openrlhf.hook.launch.preflight import RunInputs  # noqa: PLC0415
-    from restrain_openrlhf.hook.launch.train import check_flags  # noqa: PLC0415
 
     if path is None:
         if overrides:
@@ -134,8 +133,7 @@ def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
             )
         return None
     config = load_run_config(path, parse_overrides(overrides))
-    check_flags(config)
-    RunInputs.of(config, HostRun.of(config).flags).load()
+    RunInputs.of(config, HostRun.startable(config).flags).load()
     return config
 
 

@@ -1,4 +1,4 @@
-"""Everything that can be checked before Ray, vLLM or a model starts: first settings, then the inputs of the run."""
+"""Checks the inputs of a run, such as its prompts and its reference, before Ray, vLLM or a model starts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,6 @@ from typing import Self
 
 from restrain_openrlhf.answers.asked import compare_forms
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.jsonl import arrow
@@ -35,13 +34,12 @@ from restrain_openrlhf.scoring import GroupScorer
 CHECKED = "--restrain.checked"
 
 
-def check_run(config: HookConfig, flags: Flags, on_read: Callable[[str], None] = print) -> int:
-    """Check a run, and return how many prompts of the training file the method trains on in an episode.
+def check_inputs(config: HookConfig, flags: Flags, on_read: Callable[[str], None] = print) -> int:
+    """Check the inputs of a run, and return how many prompts of the training file the method trains on in an episode.
 
-    `on_read` gets a line that says what was read as prompts. Raises a RestrainError for wrong flags, an impossible
-    layout, a missing model, bad prompts or a wrong reference.
+    The settings must have been checked (config/this_machine.py: refuse_here). `on_read` gets a line that says what was
+    read as prompts. Raises a RestrainError for a missing model, bad prompts or a wrong reference.
     """
-    refuse_here(config, flags)
     inputs = RunInputs.of(config, flags)
     count = inputs.check()
     on_read(inputs.reader.summary())
@@ -69,7 +67,7 @@ class RunInputs:
         return cls(config, flags, source, source.reader())
 
     def check(self) -> int:
-        """The number of prompts that are trained on. Raises a RestrainError; see `check_run`."""
+        """The number of prompts that are trained on. Raises a RestrainError; see `check_inputs`."""
         config, method = self.config, build(self.config.method)
         if config.agent is not None:
             from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: PLC0415 - imports OpenRLHF

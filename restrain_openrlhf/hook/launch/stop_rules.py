@@ -22,7 +22,6 @@ from restrain_openrlhf.records.metrics import (
     StepRow,
     each_step,
     read_held_out,
-    read_steps,
 )
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.scoring.vote_statistics import top_answer_share
@@ -172,12 +171,11 @@ class Watch:
         prune(self.folder, rows, found, 0 if found else self.rules.patience)
         return str(found) if found and self.rules.ends else None
 
-    def judged(self, completion: Completion, base_model: str) -> Completion:
+    def judged(self, completion: Completion, rows: Sequence[StepRow], base_model: str) -> Completion:
         """How the run has ended, with the alarm and the last good model; deletes all others but the newest.
 
         Where an alarm does not end a run, models are good in spite of it.
         """
-        rows = read_steps(self.folder.metrics)
         found = self.alarm(rows)
         counts = found if self.rules.ends else None
         models = saved_models(self.folder, rows, completion)

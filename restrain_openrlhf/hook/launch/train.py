@@ -5,18 +5,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import FollowedFile
-from restrain_openrlhf.errors import ConfigError, RunError
-from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.hook.launch.preflight import CHECKED, check_inputs
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
 from restrain_openrlhf.hook.launch.stop_rules import Watch, with_labels
-from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_module, start_module
-from restrain_openrlhf.records.folder import MODEL, Completion, RunFolder
-from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
+from restrain_openrlhf.records.folder import MODEL, Completion, RunFolder, RunRecord
+from restrain_openrlhf.records.metrics import StepRow, each_step, read_steps, step_row
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
@@ -40,25 +38,24 @@ def train(
     run is judged again by today's rules. Raises ConfigError, DataError or ReferencePassError before anything heavy
     starts, RunError if the host stops early.
     """
-    folder = RunFolder(config.run_dir)
-    check_version()
-    run = HostRun.of(config)
-    total = total_steps(run, check_run(run.config, run.flags, on_read))
+    folder, run = RunFolder(config.run_dir), HostRun.startable(config)
+    total = run.steps(check_inputs(run.config, run.flags, on_read))
 
     lock = folder.lock()
     try:
-        folder.claim(run.config, run.stated)
+        folder.claim(RunRecord(run.config, run.stated))
         watch = Watch.of(config, config.stop) if config.stop else None
         completion = folder.completion()
         if completion is None:
             on_phase("starting Ray and vLLM; a machine's first run may compile kernels for minutes")
             rule = watch.should_stop if watch else None
-            stopped = _run_host(folder, run.words(), lock, lambda row: on_step(row, total), rule)
+            watched = Watched(FollowedFile(folder.metrics), lambda row: on_step(row, total), rule)
+            stopped = _run_host(folder, run.words(), lock, watched)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
             completion = Completion(steps=steps, stopped=stopped)
-        _refuse_ended(folder, completion, config)
         base = str(run.flags[MODEL])
-        ended = with_labels(folder, watch.judged(completion, base) if watch else completion, base)
+        judged = watch.judged(completion, read_steps(folder.metrics), base) if watch else completion
+        ended = with_labels(folder, judged, base)
         if ended != folder.completion():
             folder.mark_completed(ended)
     finally:
@@ -66,46 +63,13 @@ def train(
     return folder
 
 
-def _refuse_ended(folder: RunFolder, completion: Completion, config: RunConfig) -> None:
-    if completion.stopped is not None and not (config.stop and config.stop.ends):
-        raise ConfigError(
-            f"{folder.path}: stop rules ended this run after {completion.steps} steps ({completion.stopped}), and it "
-            "cannot be continued without them. Choose another folder for a new run, or give the rules again."
-        )
-
-
-def refuse_another_run(config: RunConfig) -> None:
-    """Raises RunError if the run's folder holds a run of another configuration, or of other files."""
-    run = HostRun.of(config)
-    RunFolder(config.run_dir).refuse_another(run.config, run.stated)
-
-
-def check_flags(config: RunConfig) -> None:
-    """All checks of a run that read none of its input files.
-
-    Raises HostError for an OpenRLHF that the hook does not support, and ConfigError for unknown flags, flags that
-    contradict the method or each other, and a layout that OpenRLHF or this machine could not run.
-    """
-    check_version()
-    HostRun.of(config).refuse()
-
-
-def total_steps(run: HostRun, prompts: int) -> int:
-    """The number of steps (rollout batches) of the run, with `prompts` in an episode; `steps` may end it earlier."""
-    every, steps = rollout_batches(prompts, run.flags), run.config.steps
-    return every if steps is None else min(steps, every)
-
-
 def command(folder: RunFolder, words: list[str]) -> list[str]:
     """The command of the training process: OpenRLHF's entry point with the hook on."""
     return python_module(ENTRY_POINT, ["--restrain.config", str(folder.hook_config), *words])
 
 
-def _run_host(
-    folder: RunFolder, words: list[str], lock: int, on_step: Callable[[StepRow], None], should_stop: StopRule | None
-) -> str | None:
+def _run_host(folder: RunFolder, words: list[str], lock: int, watched: "Watched") -> str | None:
     """Run the host. Returns why the run was stopped, or None if the host reached its end."""
-    watched = Watched(FollowedFile(folder.metrics), on_step, should_stop)
     start = folder.log.stat().st_size if folder.log.exists() else 0
     given = ["--restrain.config", folder.hook_config, *words, CHECKED]
     with ending_with_us() as running:

@@ -57,7 +57,7 @@ LACKING = [
 
 def train(kind, rows, tmp_path, flags=(), **given):
     pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-    from restrain_openrlhf.hook.launch.preflight import check_run
+    from restrain_openrlhf.hook.launch.preflight import check_inputs
 
     own = {
         "actor.model_name_or_path": str(ADDITION.model),
@@ -75,7 +75,7 @@ def train(kind, rows, tmp_path, flags=(), **given):
         **dict(flags),
     }
     config = RunConfig(method={"name": "ttrl"}, answers=kind, run_dir=tmp_path / "run", openrlhf=own, **given)
-    check_run(config, flags_of(config))
+    check_inputs(config, flags_of(config))
 
 
 def agent_alone(kind, rows, _tmp_path):

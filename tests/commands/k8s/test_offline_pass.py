@@ -16,7 +16,7 @@ from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.hook.launch.preflight import check_run  # noqa: E402
+from restrain_openrlhf.hook.launch.preflight import check_inputs  # noqa: E402
 from restrain_openrlhf.reference import load_reference, offline_pass, sampling_pass  # noqa: E402
 from tests.command_line import restrain  # noqa: E402
 from tests.commands.k8s.experiments import rendered  # noqa: E402
@@ -62,6 +62,6 @@ def test_what_the_steps_of_a_pass_write_is_what_training_reads(volumes, shards, 
         if step in jobs:
             run_pods(jobs[step])
     config = experiment_of(objects, jobs["train"], volumes)
-    check_run(config, HostRun.of(config).flags)
+    check_inputs(config, HostRun.of(config).flags)
     rows = load_reference(config.reference).rows
     assert (len(rows), {row.n for row in rows}) == (PROBLEMS, {16})
