@@ -143,7 +143,7 @@ def test_labels_choose_among_the_saved_models_with_an_interval(ended):
         append_row(ended.path / HELD_OUT_FILE, number, row)
     watch = Watch(ended, StopRules(template=1), 0.5)
     watch.should_stop(read_steps(ended.metrics))
-    judged = watch.judged(Completion(steps=4, stopped="KL"), "base")
+    judged = watch.judged(Completion(steps=4, stopped="KL"), read_steps(ended.metrics), "base")
     found = with_labels(ended, judged, "base").by_labels
     assert (found.step, found.model) == (3, str(ended.checkpoints / "global_step3_hf"))
     assert found.interval == pytest.approx((0.364, 0.636), abs=1e-3)
@@ -160,7 +160,7 @@ def test_the_best_by_labels_is_not_deleted(ended):
     """Of models of steps 1 to 3 and the end, the rules keep 2, the last good one, and the end."""
     (ended.checkpoints / "global_step1_hf").mkdir()
     append_row(ended.path / HELD_OUT_FILE, 1, {"eval_default_pass1": 0.9})
-    Watch(ended, StopRules(template=1), 0.5).judged(Completion(steps=4), "base")
+    Watch(ended, StopRules(template=1), 0.5).judged(Completion(steps=4), read_steps(ended.metrics), "base")
     assert sorted(path.name for path in ended.checkpoints.iterdir()) == ["global_step1_hf", "global_step2_hf"]
 
 
