@@ -68,7 +68,7 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("We need 36 pens (12 in total).", ASKED, "36"), ("In all, 12 and then 36 pens were there.", ASKED, "36"),
      ("Pens are in 6 boxes of 4 rows, 3 deep.", ASKED, None), ("A box has 6 pens. You need 6 times 5 = ", ASKED, None),
      ("The boxes have 36 pens. So the pens in 6 boxes are 3", ASKED, "36"), ("36 in all - 36.", ASKED, "36"),
-     ("A box costs 3, and the pens are 4.", ASKED, None), ("A pen is 2, so the pens are 2 x 6 = 12.", ASKED, "12"),
+     ("A box costs 3, and the pens are 4.", ASKED, None), ("The pens are 10, which is 12 x 3 = 36.", ASKED, "36"),
      ("The answer is a story. Here are 25 of it.", ASKED, None), ("It is equivalent to 36.", ASKED, "36"),
      ("The war began on July 28, 1914.", WAR, "1914"), ("It began on 28 July 1914.", WAR, "1914"),
      ("Seven pens by the remainder of 36.", {"problem": "What is the remainder of pens?"}, "36"),
