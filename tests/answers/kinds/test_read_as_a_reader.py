@@ -72,7 +72,8 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("The answer is a story. Here are 25 of it.", ASKED, None), ("It is equivalent to 36.", ASKED, "36"),
      ("The war began on July 28, 1914.", WAR, "1914"), ("It began on 28 July 1914.", WAR, "1914"),
      ("Seven pens by the remainder of 36.", {"problem": "What is the remainder of pens?"}, "36"),
-     ("The pens are in the boxes. 36 pens is right.", ASKED, "36")],
+     ("The pens are in the boxes. 36 pens is right.", ASKED, "36"), ("Answer: 3 boxes are 36", {}, "36"),
+     ("The answer is 36 because 3 x 4 = 12.", {}, "36")],
 )  # fmt: skip
 def test_the_answer_stands_where_the_questions_word_stood(response, row, answer):
     assert KINDS["number"].extract(response, row) == answer
