@@ -20,9 +20,7 @@ _WRAPPERS = (
     *(("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")),
     *(("**", "**"), ("*", "*"), ("`", "`"), ('"', '"'), ("“", "”")),
 )
-_SENTENCE_END = re.compile(
-    r"(?<=[^\s.])(?:[.!?](?=\s+[^\sa-z\d])|\.\Z)|(?<=[^\W\d_]{5})(?<!approx)[.!?](?=\s+\d)|[。！？।]"
-)
+_SENTENCE_END = re.compile(r"(?<=[^\s.])(?:[.!?](?=\s+[^\sa-z\d])|\.\Z)|[。！？।]")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s.(])(?:[^\W\d_]|[dm]r|mrs|ms|prof|st|mt|ft|jr|sr|vs|capt|gen|col|lt|sgt|rev|gov|sen|rep|inc|ltd|co|corp"
     r"|etc|[ap]\.m)\Z",

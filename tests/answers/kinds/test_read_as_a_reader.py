@@ -32,7 +32,7 @@ def read(response):
     ("part", "kind", "complete", "states", "right", "responses", "wrong"),
     [("first", "number", True, 75, 73, 126, 4), ("first", "number", False, 96, 90, 231, 21),
      ("first", "choice", True, 120, 118, 171, 3), ("first", "choice", False, 140, 135, 231, 11),
-     ("later", "number", True, 52, 46, 78, 5), ("later", "number", False, 56, 49, 107, 13),
+     ("later", "number", True, 52, 46, 78, 4), ("later", "number", False, 56, 49, 107, 12),
      ("later", "choice", True, 37, 34, 67, 3), ("later", "choice", False, 46, 40, 90, 6)],
 )  # fmt: skip
 def test_at_least_as_many_are_read_as_was_measured(part, kind, complete, states, right, responses, wrong):
@@ -68,11 +68,12 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("We need 36 pens (12 in total).", ASKED, "36"), ("In all, 12 and then 36 pens were there.", ASKED, "36"),
      ("Pens are in 6 boxes of 4 rows, 3 deep.", ASKED, None), ("A box has 6 pens. You need 6 times 5 = ", ASKED, None),
      ("The boxes have 36 pens. So the pens in 6 boxes are 3", ASKED, "36"), ("36 in all - 36.", ASKED, "36"),
-     ("A box costs 3, and the pens are 4.", ASKED, None), ("A pen is 2, so the pens are 2 x 6 = 12.", ASKED, "12"),
+     ("A box costs 3, and the pens are 4.", ASKED, None), ("The pens are 10, which is 12 x 3 = 36.", ASKED, "36"),
      ("The answer is a story. Here are 25 of it.", ASKED, None), ("It is equivalent to 36.", ASKED, "36"),
      ("The war began on July 28, 1914.", WAR, "1914"), ("It began on 28 July 1914.", WAR, "1914"),
      ("Seven pens by the remainder of 36.", {"problem": "What is the remainder of pens?"}, "36"),
-     ("The pens are in the boxes. 36 pens is right.", ASKED, "36")],
+     ("The pens are in the boxes. 36 pens is right.", ASKED, "36"), ("Answer: 3 boxes are 36", {}, "36"),
+     ("The answer is 36 because 3 x 4 = 12.", {}, "36")],
 )  # fmt: skip
 def test_the_answer_stands_where_the_questions_word_stood(response, row, answer):
     assert KINDS["number"].extract(response, row) == answer
