@@ -114,7 +114,9 @@ def ended(tmp_path):
 
 
 def test_a_run_is_judged_with_its_last_good_model(ended):
-    found = Watch(ended, StopRules(template=1), 0.5).judged(Completion(steps=4, stopped="KL"), "base")
+    found = Watch(ended, StopRules(template=1), 0.5).judged(
+        Completion(steps=4, stopped="KL"), read_steps(ended.metrics), "base"
+    )
     good = ended.checkpoints / "global_step2_hf"
     assert (found.chosen_step, found.chosen_model, found.steps, found.stopped) == (2, str(good), 4, "KL")
     assert found.alarm == "the KL to the base model passed its limit from step 3 to step 4 (0.3, limit 0.15)"
@@ -128,7 +130,7 @@ def test_rules_that_do_not_end_a_run_say_what_they_saw_and_leave_the_last_model(
     rules = StopRules(template=1, ends=False)
     watch = Watch(ended, rules, 0.5)
     assert watch.should_stop(read_steps(ended.metrics)) is None
-    found = watch.judged(Completion(steps=4), "base")
+    found = watch.judged(Completion(steps=4), read_steps(ended.metrics), "base")
     assert (found.chosen_step, found.chosen_model) == (4, str(ended.model))
     assert found.ending.startswith("A stop rule fired and did not end training: the KL")
 
@@ -141,8 +143,9 @@ def test_the_base_models_share_counts_equal_answers_as_one(ended, tmp_path, monk
     kind = parse_kind({"name": "number"})
     config = SimpleNamespace(run_dir=ended.path, answers=kind, reference=tmp_path)
     assert Watch.of(config, StopRules(kl=1)).base_share == 0.5
-    assert Watch.of(config, StopRules(kl=1)).judged(Completion(steps=4), "base").alarm is None
-    assert Watch.of(config, StopRules(kl=1, template=0.3)).judged(Completion(steps=4), "base").alarm is not None
+    rows = read_steps(ended.metrics)
+    for rules, fires in ((StopRules(kl=1), False), (StopRules(kl=1, template=0.3), True)):
+        assert bool(Watch.of(config, rules).judged(Completion(steps=4), rows, "base").alarm) is fires
 
 
 def test_rules_of_ones_own():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig, StopRules
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import ENTROPY, GRADIENT_NORM, KL, LOSS, StepRow, read_steps
+from restrain_openrlhf.records.metrics import ENTROPY, GRADIENT_NORM, KL, LOSS, StepRow
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.scoring.vote_statistics import top_answer_share
 
@@ -161,12 +161,11 @@ class Watch:
         prune(self.folder, rows, found, 0 if found else self.rules.patience)
         return str(found) if found and self.rules.ends else None
 
-    def judged(self, completion: Completion, base_model: str) -> Completion:
+    def judged(self, completion: Completion, rows: Sequence[StepRow], base_model: str) -> Completion:
         """How the run has ended, with the alarm and the last good model; deletes all others but the newest.
 
         Where an alarm does not end a run, models are good in spite of it.
         """
-        rows = read_steps(self.folder.metrics)
         found = self.alarm(rows)
         counts = found if self.rules.ends else None
         models = saved_models(self.folder, rows, completion)

@@ -14,7 +14,7 @@ from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
 from restrain_openrlhf.hook.launch.stop_rules import Watch
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_module, start_module
 from restrain_openrlhf.records.folder import MODEL, Completion, RunFolder, RunRecord
-from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
+from restrain_openrlhf.records.metrics import StepRow, each_step, read_steps, step_row
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
@@ -53,7 +53,7 @@ def train(
             stopped = _run_host(folder, run.words(), lock, watched)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
             completion = Completion(steps=steps, stopped=stopped)
-        ended = watch.judged(completion, str(run.flags[MODEL])) if watch else completion
+        ended = watch.judged(completion, read_steps(folder.metrics), str(run.flags[MODEL])) if watch else completion
         if ended != folder.completion():
             folder.mark_completed(ended)
     finally:
