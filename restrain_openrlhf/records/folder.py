@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, StopRules
+from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig
 from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, RunError
@@ -298,18 +298,15 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         self.refuse_another(run)
         if (ended := self.completion()) is not None:
-            self._refuse_without_rules(ended, run.config.stop)
+            if ended.stopped is not None and not (run.config.stop and run.config.stop.ends):
+                raise ConfigError(
+                    f"{self.path}: stop rules ended this run after {ended.steps} steps ({ended.stopped}), and it "
+                    "cannot be continued without them. Choose another folder for a new run, or give the rules again."
+                )
             return
         record = {**run.settings, CONTENTS: digests(run.inputs)}
         write_whole(self.resolved, json.dumps(record, indent=2) + "\n")
         write_whole(self.hook_config, dump_yaml(run.config.written()))
-
-    def _refuse_without_rules(self, ended: Completion, rules: StopRules | None) -> None:
-        if ended.stopped is not None and not (rules and rules.ends):
-            raise ConfigError(
-                f"{self.path}: stop rules ended this run after {ended.steps} steps ({ended.stopped}), and it cannot be "
-                "continued without them. Choose another folder for a new run, or give the rules again."
-            )
 
     def refuse_another(self, run: RunRecord) -> None:
         """Raises RunError if the folder holds a run with another configuration or other inputs."""
