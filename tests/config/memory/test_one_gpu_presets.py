@@ -74,13 +74,13 @@ def test_hours_by_hand(reference_pages):
     (row,) = re.findall(
         r"^\| `dapo14k/qwen3-4b-base/restrain` \| A100 \| 2220 .*$", reference_pages.one_gpu_page(), re.M
     )
-    generation, padded, packed = (2_457_600 / 40_000, *(2_457_600 * work * 4.022e9 / 752e12 for work in (22.08, 10)))
+    generation, padded, packed = (2_457_600 / 40_000, *(2_457_600 * work * 4.022e9 / 752e12 for work in (22.10, 10)))
     assert f"= {generation:.0f} + {padded:.0f} |" in row
     hours = [int(cell) for cell in row.split("|")[-3:-1]]
     assert hours == pytest.approx([2220 * (generation + passes) / 3600 for passes in (padded, packed)], abs=1)
     of_cards = dict(re.findall(r"^\| 8 × (A100|H100) \| (.*) \|$", reference_pages.cards_table(), re.M))
     for card, drawn, speed in (("A100", 40_000, 752e12), ("H100", 8 * 8_400, 8 * 297e12)):
-        works = [2_457_600 * work * 4.022e9 / speed for work in (27.54, 22.08, 12, 10)]
+        works = [2_457_600 * work * 4.022e9 / speed for work in (27.54, 22.10, 12, 10)]
         expected = [2220 * (2_457_600 / drawn + passes) / 3600 for passes in works]
         assert [int(cell) for cell in of_cards[card].split(" | ")] == pytest.approx(expected, abs=1)
 
