@@ -2,6 +2,7 @@
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,6 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.commands.gpu_check import judged  # noqa: E402
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tools import gpu_trial  # noqa: E402
 
@@ -26,7 +26,7 @@ def test_each_check_is_a_line_whatever_happens_in_it(tmp_path, monkeypatch, caps
         "with-a-gpu": gpu_trial.Check(lambda _: [judged("with-a-gpu", True, "")], 60, needs_gpu=True),
     }
     monkeypatch.setattr(gpu_trial, "PARTS", {"first": checks})
-    monkeypatch.setattr(gpu_trial, "detect", lambda: detect().__class__("plain"))
+    monkeypatch.setattr(gpu_trial, "detect", lambda: SimpleNamespace(has_gpus=False))
     assert not gpu_trial.run_part("first", tmp_path, 600, 1, [])
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
     assert ["\n".join(" | ".join(row) for row in rows)] == [(tmp_path / "first.txt").read_text().strip()]
