@@ -108,6 +108,15 @@ def rollouts_of_step(flags: Flags) -> int:
     return int(flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"])
 
 
+def is_one_optimizer_step(flags: Flags) -> bool:
+    """Whether the old policy of every step is the one that is trained, so that the step's own log-probabilities serve.
+
+    A KL in the reward needs them before; with an adapter the host's pass stays.
+    """
+    other = not flags["algo.kl.use_loss"] or flags["train.async_enable"] or flags["ds.lora.rank"]
+    return not other and (flags["train.batch_size"], flags["train.max_epochs"]) == (rollouts_of_step(flags), 1)
+
+
 def rollout_batches(prompts: int, flags: Flags) -> int:
     """The training steps of a whole run, with `prompts` in an episode, whose last batch may be smaller.
 

@@ -5,14 +5,19 @@ from os import environ
 from typing import Self
 
 from restrain_openrlhf.config.checks import refuse_settings
-from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn, rollout_batches
+from restrain_openrlhf.config.gpu_layout import GpuLayout, is_one_optimizer_step, prompts_drawn, rollout_batches
 from restrain_openrlhf.config.host_flags import Flags, flags_of, host_flags, to_arguments
 from restrain_openrlhf.config.yaml_file import EngineLimits, HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect, gpus, visible_gpus
-from restrain_openrlhf.machine.flash_attention import has_extension
-from restrain_openrlhf.machine.host_releases import check_version, why_another_torch, why_gradients_are_lost
+from restrain_openrlhf.machine.flash_attention import BY_TORCH, has_extension, why_not_by_torch
+from restrain_openrlhf.machine.host_releases import (
+    check_version,
+    version_of,
+    why_another_torch,
+    why_gradients_are_lost,
+)
 from restrain_openrlhf.method import build
 
 # From this ZeRO stage on, DeepSpeed moves the optimizer's states off the GPU while vLLM draws.
@@ -46,7 +51,8 @@ class HostRun:
     def of(cls, config: RunConfig) -> Self:
         """Raises ConfigError for a flag that OpenRLHF does not have, and for a value of another type."""
         here = on_this_machine(config)
-        return cls(here, host_flags(here), flags_of(here, detect().host_flags))
+        flags = flags_of(here, detect().host_flags)
+        return cls(here.model_copy(update=old_log_probs(here, flags)), host_flags(here), flags)
 
     @classmethod
     def startable(cls, config: RunConfig) -> Self:
@@ -112,17 +118,25 @@ def visible_memory() -> int | None:
 def on_this_machine(config: RunConfig) -> RunConfig:
     """The configuration with the flags that suit this machine.
 
-    Micro-batches are packed if flash-attn is built and the configuration sets their token budgets, but neither packing
-    nor the attention. Models share GPUs if `share_gpus` is set and no Ray cluster brings its own GPUs.
+    Micro-batches are packed if there is a kernel for it and the configuration sets their token budgets, but neither
+    packing nor the attention. Models share GPUs if `share_gpus` is set and no Ray cluster brings its own GPUs.
     """
     stated = dict(config.openrlhf)
-    if has_extension() and stated.keys() >= BUDGETS and not stated.keys() & PACKING_CHOICES:
-        stated |= PACKING
+    if stated.keys() >= BUDGETS and not stated.keys() & PACKING_CHOICES:
+        stated |= packing_here()
     config = config.model_copy(update={"openrlhf": stated})
     if not config.share_gpus or environ.get("RAY_ADDRESS"):
         return config
     sharing = flags_to_share(flags_of(config), len(visible_gpus()))
     return config.model_copy(update={"openrlhf": {**stated, **sharing}})
+
+
+def packing_here() -> Flags:
+    """The flags that pack by flash-attn if it is built, else by torch's own kernel for GPUs, if there is one."""
+    if has_extension():
+        return PACKING
+    by_torch = visible_gpus() and version_of("torch") and why_not_by_torch() is None
+    return {**PACKING, "ds.attn_implementation": BY_TORCH} if by_torch else {}
 
 
 def flags_to_share(flags: Flags, gpus: int) -> dict[str, object]:
@@ -147,13 +161,18 @@ def with_limits(config: HookConfig, flags: Flags, device: Device) -> HookConfig:
     There are never more rollouts than tokens in a step, because each rollout takes a token. Without GPUs vLLM's
     defaults stay, because its CPU engine plans its memory by them.
     """
-    stated = config.engine
+    stated, own = config.engine, old_log_probs(config, flags)
     if not device.has_gpus:
-        return config
+        return config.model_copy(update=own)
     seqs = stated.max_num_seqs or min(max(rollouts_in_flight(config, flags), LEAST_ROLLOUTS), MOST_ROLLOUTS)
     tokens = stated.max_num_batched_tokens or max(BATCHED_TOKENS, seqs)
     limits = EngineLimits(max_num_seqs=min(seqs, tokens), max_num_batched_tokens=tokens)
-    return config.model_copy(update={"engine": limits})
+    return config.model_copy(update={"engine": limits, **own})
+
+
+def old_log_probs(config: HookConfig, flags: Flags) -> dict[str, bool]:
+    """Decides once for all processes whether a step's old log-probabilities are its own."""
+    return {"own_old_log_probs": config.own_old_log_probs is True and is_one_optimizer_step(flags)}
 
 
 def rollouts_in_flight(config: HookConfig, flags: Flags) -> int:

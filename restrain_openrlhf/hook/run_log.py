@@ -19,7 +19,7 @@ from restrain_openrlhf.config.yaml_file import MIB, HookConfig, KeepRollouts
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.hook.fixes.lora import make_policy_the_reference
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.hook.policy.experience import LAST_STEP
+from restrain_openrlhf.hook.policy.experience import GAP_OF_STEP, LAST_STEP
 from restrain_openrlhf.hook.rollout.group_columns import GENERATED, ScoredGroup
 from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress
 from restrain_openrlhf.method import GroupScore
@@ -128,6 +128,8 @@ class RunLog:
     def log_train(self, global_step: int, logs_dict: dict[str, Any]) -> None:
         """Complete the numbers of a step, and write them to the metrics file, to Ray and to the host's trackers."""
         config, record = config_here(), LAST_STEP[self._maker]
+        if found := logs_dict.pop(GAP_OF_STEP, None):
+            record = LAST_STEP[self._maker] = record.measured(found)
         logs_dict |= record.scalars()
         logs_dict |= tokens_per_second(logs_dict)
         logs_dict |= not_finite(logs_dict)

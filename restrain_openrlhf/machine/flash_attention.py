@@ -29,6 +29,8 @@ BY_TORCH_IN_TRANSFORMERS = "torch_varlen"
 TAKEN = ("scale", "window_size", "enable_gqa")
 # torch's window size for causal attention over the whole sequence.
 CAUSAL = (-1, 0)
+# The attribute of a tensor of positions that keeps the bounds of its sequences.
+KEPT = "_restrain_sequences"
 
 
 def has_extension() -> bool:
@@ -178,13 +180,30 @@ def varlen_attention(
     batch, heads, length, _ = query.shape
     if position_ids is None:
         position_ids = torch.arange(length, device=query.device)[None]
-    begins = (position_ids.expand(batch, length).reshape(-1) == 0).nonzero().flatten()
-    bounds = torch.nn.functional.pad(begins, (0, 1), value=batch * length).to(torch.int32)
-    longest = int(bounds.diff().max())
+    bounds, longest = _sequences(position_ids, batch, length)
     q, k, v = (each.transpose(1, 2).flatten(0, 1) for each in (query, key, value))
     limits, grouped = (bounds, bounds, longest, longest), key.shape[1] < heads
     found: Any = varlen_attn(q, k, v, *limits, scale=scaling, window_size=CAUSAL, enable_gqa=grouped)
     return found.unflatten(0, (batch, length)), None
+
+
+def _sequences(position_ids: Any, batch: int, length: int) -> tuple[Any, int]:
+    """Where each sequence begins, with the end of the last, and the tokens of the longest.
+
+    For both the device must finish its work, so the layers of a forward pass, which share one tensor of positions, ask
+    once: what was found stays with that tensor until somebody writes to it.
+    """
+    import torch  # noqa: PLC0415 - the caller has it
+
+    key = position_ids._version, batch, length
+    kept = getattr(position_ids, KEPT, {})
+    if key in kept:
+        return kept[key]  # type: ignore[no-any-return]
+    begins = (position_ids.expand(batch, length).reshape(-1) == 0).nonzero().flatten()
+    bounds = torch.nn.functional.pad(begins, (0, 1), value=batch * length).to(torch.int32)
+    found = bounds, int(bounds.diff().max())
+    setattr(position_ids, KEPT, {key: found})
+    return found
 
 
 ATTENTION = Wrapping(

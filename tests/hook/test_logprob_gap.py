@@ -12,8 +12,8 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.errors import PolicyMismatchError  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import (  # noqa: E402
     LAST_STEP,
+    GapSums,
     LogProbGap,
-    TokenLogProbs,
     logprob_gap,
     refuse_mismatch,
     rounding_of,
@@ -34,7 +34,7 @@ def experience(rollout, policy, mask):
 def test_it_is_the_mean_over_response_tokens_of_all_micro_batches():
     one = experience([[9.0, -1.0, -2.0]], [[0.0, -1.5, -2.0]], [[0, 1, 1]])
     other = experience([[-1.0, 5.0], [-3.0, -1.0]], [[-1.0, 0.0], [-2.0, -1.0]], [[1, 0], [1, 1]])
-    gap = logprob_gap(TokenLogProbs.of([one, other]))
+    gap = logprob_gap(GapSums.of([one, other]))
     assert gap.mean == pytest.approx((0.5 + 0 + 0 + 1 + 0) / 5)
     assert gap.relative == pytest.approx((0.5 + 1) / (1 + 2 + 1 + 3 + 1))
 
@@ -46,16 +46,16 @@ def test_the_peers_numbers_are_as_worked_by_hand():
     """
     half, eighth, one = math.log(1 / 2), math.log(1 / 8), 0.0
     rows = experience([[half, half], [half, 9.0]], [[eighth, half], [one, 0.0]], [[1, 1], [1, 0]])
-    gap = logprob_gap(TokenLogProbs.of([rows]))
+    gap = logprob_gap(GapSums.of([rows]))
     assert gap.mismatch_kl == pytest.approx((math.log(2) + 1 / 4) / 3)
     assert gap.token_mult_prob_error == pytest.approx(7 / 3)
 
 
 def test_a_mismatch_is_a_number_whether_tiny_or_huge():
     """By d²/2 of a small d; e^100 is beyond fp32."""
-    tiny = logprob_gap(TokenLogProbs.of([experience([[-1.0]], [[-1.0 - 2**-12]], [[1]])]))
+    tiny = logprob_gap(GapSums.of([experience([[-1.0]], [[-1.0 - 2**-12]], [[1]])]))
     assert tiny.mismatch_kl == pytest.approx(2**-25, rel=1e-3)
-    huge = logprob_gap(TokenLogProbs.of([experience([[-101.0]], [[-1.0]], [[1]])]))
+    huge = logprob_gap(GapSums.of([experience([[-101.0]], [[-1.0]], [[1]])]))
     assert huge.mismatch_kl == pytest.approx(math.exp(100), rel=1e-5)
     assert huge.token_mult_prob_error == pytest.approx(math.exp(100), rel=1e-5)
 
@@ -78,18 +78,18 @@ def of_an_update(arrived, move, reference=True):
 
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.7, 1.0])
 def test_the_share_of_an_update_that_arrived_is_found_where_it_is_above_rounding(part):
-    rounding = rounding_of(TokenLogProbs.of([of_an_update(1.0, 0.0)]))
+    rounding = rounding_of(GapSums.of([of_an_update(1.0, 0.0)]))
     assert rounding == pytest.approx(0.02 * math.sqrt(2), rel=0.02)
-    assert update_arrived(TokenLogProbs.of([of_an_update(part, 0.5)] * 2), rounding) == pytest.approx(part, abs=0.02)
+    assert update_arrived(GapSums.of([of_an_update(part, 0.5)] * 2), rounding) == pytest.approx(part, abs=0.02)
 
 
 def test_a_move_as_small_as_rounding_has_no_share_nor_has_one_without_a_reference_policy():
-    rounding = rounding_of(TokenLogProbs.of([of_an_update(1.0, 0.0)]))
-    assert update_arrived(TokenLogProbs.of([of_an_update(0.0, 0.01)]), rounding) is None, "it would be called a half"
-    assert update_arrived(TokenLogProbs.of([of_an_update(1.0, 0.0)]), 0.0) == pytest.approx(0.5, abs=0.02), (
+    rounding = rounding_of(GapSums.of([of_an_update(1.0, 0.0)]))
+    assert update_arrived(GapSums.of([of_an_update(0.0, 0.01)]), rounding) is None, "it would be called a half"
+    assert update_arrived(GapSums.of([of_an_update(1.0, 0.0)]), 0.0) == pytest.approx(0.5, abs=0.02), (
         "as here, of no update at all"
     )
-    assert update_arrived(TokenLogProbs.of([of_an_update(1.0, 0.5, reference=False)]), rounding) is None
+    assert update_arrived(GapSums.of([of_an_update(1.0, 0.5, reference=False)]), rounding) is None
 
 
 def gap_of(mean, relative):

@@ -80,10 +80,18 @@ def test_presets_for_gpus_pack_where_flash_attention_is_built(flash_attention, m
     assert packing(load_run_config(preset_file(name))) == PACKED
 
 
-@pytest.mark.parametrize("name", [name for name in presets() if not name.startswith("cpu/")][:1])
-def test_without_flash_attention_nothing_packs(machine, name):
-    machine(8)
-    assert packing(load_run_config(preset_file(name))) == {}
+BY_TORCHS_KERNEL = {**PACKED, "ds.attn_implementation": "torch_flash_attention"}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "reason", "found"),
+    [(8, None, BY_TORCHS_KERNEL), (8, "torch 2.11 takes no enable_gqa", {}), (0, None, {})],
+)
+def test_without_flash_attention_torchs_own_kernel_packs_if_it_can(machine, monkeypatch, gpus, reason, found):
+    machine(gpus)
+    monkeypatch.setattr(this_machine, "why_not_by_torch", lambda: reason)
+    here = on_this_machine(load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain"))).openrlhf
+    assert {name: here[name] for name in BY_TORCHS_KERNEL if name in here} == found
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,15 @@ line. It needs CUDA, because a CPU does not report what a process has allocated.
 
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from restrain_openrlhf.commands.gpu_check import CheckOutcome, host_step, judged, measured, skipped
+from restrain_openrlhf.config.gpu_layout import GpuLayout, rollouts_of_step
+from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
@@ -31,17 +34,22 @@ POLICY_ALONE: Mapping[str, object] = {
 }
 # Micro-batches of a step. With two, the gradients of the first exist at the same time as activations.
 MICRO_BATCHES = 2
+# The steps that hours are told for.
+STEPS = 1000
 PAIR = {POSITIVE: 0.5, NEGATIVE: -0.5, KL_WEIGHT: 1.0}
 
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """The bytes on one GPU with `layers` of the model's `whole` layers: held between steps, and the peak of a step."""
+    """The bytes held between steps and at the peak, with `layers` of `whole` layers on one GPU; a step's tokens, and
+    its seconds."""
 
     layers: int
     whole: int
     held: float
     peak: float
+    seconds: float = 0.0
+    tokens: int = 0
 
 
 def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
@@ -61,8 +69,10 @@ def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
 def extrapolate(few: TrainingStep, more: TrainingStep) -> TrainingStep:
     """Extrapolate two measurements to all layers. Embedding and head count once, and each layer adds the same."""
     steps = (few.whole - few.layers) / (more.layers - few.layers)
-    held, peak = few.held + (more.held - few.held) * steps, few.peak + (more.peak - few.peak) * steps
-    return TrainingStep(few.whole, few.whole, held, peak)
+    held, peak, seconds = (
+        getattr(few, name) + (getattr(more, name) - getattr(few, name)) * steps for name in ("held", "peak", "seconds")
+    )
+    return TrainingStep(few.whole, few.whole, held, peak, seconds, few.tokens)
 
 
 def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
@@ -72,16 +82,29 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
         return [skipped(NAME, "no CONFIG was given")]
     if not device.has_gpus:
         return [skipped(NAME, "it is a GPU's memory that is measured")]
-    words = HostRun.of(config).words()
+    run = HostRun.of(config)
+    words = run.words()
     logs = {layers: out / "memory" / f"layers-{layers}.log" for layers in LAYERS}
     few, more = (TrainingStep(**measured(__name__, [layers, *words], log)[0]) for layers, log in logs.items())
     whole = extrapolate(few, more)
     try:
-        alone, layout = estimated_bytes(HostRun.of(config).flags)
+        alone, layout = estimated_bytes(run.flags)
     except NoEstimateError as error:
         found = f"{_found(whole)}; `restrain show --memory` has no estimate: {error}"
-        return [judged(NAME, True, found, peak_gib=whole.peak / GIB)]
-    return [judge_estimate(whole, alone, layout, visible_memory())]
+        return [judged(NAME, True, found, peak_gib=whole.peak / GIB), speed(whole, run.flags)]
+    return [judge_estimate(whole, alone, layout, visible_memory()), speed(whole, run.flags)]
+
+
+def speed(whole: TrainingStep, flags: Flags) -> CheckOutcome:
+    """The speed of the step's forward and backward passes, and the hours of CONFIG's; it is only reported."""
+    tokens = whole.tokens / max(whole.seconds, 1e-9)
+    most = STEPS * rollouts_of_step(flags) * flags["data.max_len"]
+    hours = most / tokens / max(GpuLayout.of(flags).policy, 1) / 3600
+    found = (
+        f"{whole.seconds:.2f} seconds, {tokens:,.0f} tokens a second on one GPU; {STEPS:,} steps of CONFIG are "
+        f"{hours:.1f} hours of training on its GPUs if every rollout is as long as data.max_len"
+    )
+    return judged("training speed", True, found, tokens_per_second=tokens, hours=hours)
 
 
 def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int | None) -> CheckOutcome:
@@ -124,10 +147,12 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
         trainer.replay_buffer.append(_experience(args, config.vocab_size))
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        held = torch.cuda.memory_allocated()
+        held, start = torch.cuda.memory_allocated(), time.monotonic()
         trainer.ppo_train(args.algo.kl.init_coef)
         torch.cuda.synchronize()
-    return TrainingStep(layers, whole, held, torch.cuda.max_memory_allocated())
+        seconds = time.monotonic() - start
+    tokens = args.train.batch_size * args.data.max_len
+    return TrainingStep(layers, whole, held, torch.cuda.max_memory_allocated(), seconds, tokens)
 
 
 def _rollouts_at_once(args: Any) -> int:

@@ -7,6 +7,7 @@ weights that vLLM computes with.
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ ADAPTERS_LEARNING_RATE = 2e-3
 
 # Rounding in bf16 gives a relative gap of 0.01 to 0.035.
 GAP_LIMIT = 0.1
+TIMES = re.compile("^timing/|tokens_per_second$")
 PROB_ERROR = "restrain/token_mult_prob_error"
 # The looser of two limits in NeMo-RL's tests.
 PROB_ERROR_LIMIT = 1.1
@@ -177,10 +179,16 @@ def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
     )
     found = (
         f"at most {worst:.1%} from the policy's in {len(gaps)} steps (limit {GAP_LIMIT:.0%}), probabilities apart "
-        f"by a factor of {error:.4f} (limit {PROB_ERROR_LIMIT:g}), with {part}; KL went to {kl:.2g}"
+        f"by a factor of {error:.4f} (limit {PROB_ERROR_LIMIT:g}), with {part}; KL went to {kl:.2g}{last_step(rows)}"
     )
     holds = worst <= GAP_LIMIT and error <= PROB_ERROR_LIMIT and all(share >= LEAST_ARRIVED for share in shares)
     return judged(name, holds, found, gap=worst, token_mult_prob_error=error, kl=kl, steps=len(gaps), **arrived)
+
+
+def last_step(rows: Sequence[StepRow]) -> str:
+    """The seconds of each part of the last step, which compiles nothing, and its tokens a second."""
+    parts = {name: value for name, value in rows[-1].numbers.items() if TIMES.search(name)}
+    return "".join(f"; {name} {value:.2f}" for name, value in parts.items())
 
 
 if __name__ == "__main__":

@@ -1,23 +1,37 @@
 """The policy's optimizer step: the m-label loss (eq. 6) as two calls of the host's own loss, and u_x on its KL term."""
 
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import distributed, nn
 
-from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.errors import ConfigError, HookNotActiveError
 from restrain_openrlhf.hook.fixes.training_step import logits_read_again
 from restrain_openrlhf.hook.install.environment import config_here
+from restrain_openrlhf.hook.policy.experience import (
+    GAP_OF_STEP,
+    PLACE,
+    GapSums,
+    StepGap,
+    logprob_gap,
+    refuse_mismatch,
+    rollout_gaps,
+    sums_of,
+)
 from restrain_openrlhf.hook.rollout.training_data import shuffle_seed
 from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
 PEAK_MEMORY = "restrain/peak_gpu_memory_bytes"
+# Settings of transformers' models that make a forward pass in training another one than without gradients.
+DROPS = re.compile("drop|jitter")
 MEANS = (KL, ENTROPY, LOSS, CLIP_RATIO)
 
 
@@ -97,6 +111,7 @@ class PairedLoss(nn.Module):
         self.host_loss = host_loss
         self.batch: dict[str, Any] = {}
         self.sums = TokenSums()
+        self.own: OwnLogProbs | None = None
 
     def forward(
         self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, **batch: Any
@@ -108,10 +123,66 @@ class PairedLoss(nn.Module):
         sums by.
         """
         self.batch = batch
+        if self.own is not None:
+            old_log_probs = log_probs.detach()
+            self.own.add(old_log_probs, batch)
         positive, negative = advantages
         loss_positive, clipped_above, *diagnostics = self.host_loss(log_probs, old_log_probs, positive, **batch)
         loss_negative, clipped_below, *_ = self.host_loss(log_probs, old_log_probs, negative, **batch)
         return (loss_positive + loss_negative, clipped_above + clipped_below, *diagnostics)
+
+
+class OwnLogProbs:
+    """The gap of a training step whose own log-probabilities are those of the old policy.
+
+    `places` (B,) and `base` (B, T-1) or None are those of the next micro-batch.
+    """
+
+    places: Sequence[int] = ()
+    base: torch.Tensor | None = None
+    found: StepGap | None = None
+
+    def __init__(self, group: Any) -> None:
+        self._group, self._rollouts = group, dict[int, float | None]()
+        self._sums = torch.zeros(len(fields(GapSums)), dtype=torch.float64)
+
+    def add(self, log_probs: torch.Tensor, batch: Mapping[str, Any]) -> None:
+        """Add a micro-batch: its log-probabilities (B, T-1), and what the host gives to its loss."""
+        mask, rollout = batch["action_mask"], batch["rollout_log_probs"]
+        self._sums = self._sums.to(log_probs.device) + sums_of(mask, rollout, log_probs, self.base)
+        self._rollouts.update(zip(self.places, rollout_gaps(mask, rollout, log_probs), strict=True))
+
+    def check(self) -> None:
+        """Put the ranks' parts together. Raises PolicyMismatchError on all of them if the gap is above the limit."""
+        rollouts = [self._rollouts] * distributed.get_world_size(self._group)
+        distributed.all_reduce(self._sums, group=self._group)
+        distributed.all_gather_object(rollouts, self._rollouts, group=self._group)
+        self.found = StepGap(GapSums(*self._sums.tolist()), dict(ChainMap(*rollouts)))
+        refuse_mismatch(logprob_gap(self.found.sums), config_here().logprob_gap_limit)
+
+
+@contextmanager
+def checked_step(trainer: Any, own: OwnLogProbs) -> Iterator[None]:
+    """Within the block, the gap is checked just before DeepSpeed changes the weights.
+
+    The host calls `optimizer_step` (utils/deepspeed/deepspeed.py) after every micro-batch, and DeepSpeed steps after
+    the last; with dynamic batches only then. Raises ConfigError for a model whose training drops out activations.
+    """
+    strategy, engine = trainer.strategy, trainer.actor.model
+    if drops := {name: value for name, value in vars(engine.module.config).items() if DROPS.search(name) and value}:
+        raise ConfigError(
+            f"The model's configuration has {drops}, so that a training step's log-probabilities are not the old "
+            "policy's. Set own_old_log_probs to false."
+        )
+    step = strategy.optimizer_step
+
+    def optimizer_step(*given: Any, **named: Any) -> None:
+        if trainer.args.train.dynamic_batch_enable or engine.is_gradient_accumulation_boundary():
+            own.check()
+        step(*given, **named)
+
+    with patch.object(strategy, "optimizer_step", optimizer_step):
+        yield
 
 
 @contextmanager
@@ -127,6 +198,8 @@ def weighted_kl(trainer: Any, weights: torch.Tensor) -> Iterator[list[torch.Tens
     unweighted: list[torch.Tensor] = []
 
     def weighted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        if trainer.actor_loss_fn.own is not None and "log_probs_old" in kwargs:
+            kwargs["log_probs_old"] = args[0].detach()
         per_token: torch.Tensor = original(*args, **kwargs)
         unweighted.append(per_token.detach())
         return per_token * weights.to(per_token).unsqueeze(-1)
@@ -143,10 +216,16 @@ def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], 
     """
     if config_here().seeded_rollouts:
         torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
-    with patch.object(trainer, "actor_loss_fn", PairedLoss(trainer.actor_loss_fn)) as loss:
+    group = trainer.strategy.ds_device_mesh["dp"].get_group()
+    own = OwnLogProbs(group) if config_here().own_old_log_probs else None
+    with (
+        patch.object(trainer, "actor_loss_fn", PairedLoss(trainer.actor_loss_fn)) as loss,
+        checked_step(trainer, own) if own else nullcontext(),
+    ):
+        loss.own = own
         status = wrapped(*args, **kwargs)
-    means = loss.sums.over_ranks(trainer.strategy.ds_device_mesh["dp"].get_group())
-    return {**status, **means, **peak_memory(trainer.strategy)}
+    gap = {GAP_OF_STEP: own.found} if own else {}
+    return {**status, **loss.sums.over_ranks(group), **peak_memory(trainer.strategy), **gap}
 
 
 def peak_memory(strategy: Any) -> dict[str, float]:
@@ -169,6 +248,10 @@ def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ..
     pair = torch.stack([column(experience.info, name) for name in (POSITIVE, NEGATIVE)])
     experience.advantages = pair.unsqueeze(-1).to(experience.sequences.device)
     loss: PairedLoss = trainer.actor_loss_fn
+    if loss.own is not None:
+        loss.own.places = column(experience.info, PLACE).int().tolist()
+        loss.own.base = experience.base_action_log_probs
+        del experience.info[PLACE]
     # With the default of 0 the host logs the entropy but does not train on it.
     trains_entropy = bool(trainer.args.actor.entropy_coef)
     with weighted_kl(trainer, column(experience.info, KL_WEIGHT)) as kl, logits_read_again(trains_entropy):

@@ -2,11 +2,15 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
+import ray
 import torch
 
 from restrain_openrlhf.answers.votes import missing_warning
@@ -20,6 +24,10 @@ from restrain_openrlhf.scoring.vote_statistics import StepVotes
 PROB_ERROR_EXPECTED = 1.05
 # If a move is smaller than this times the rounding, the share mostly measures rounding.
 MOVE_ABOVE_ROUNDING = 2.0
+# The column of the places of rollouts, by which the training step's gaps find their rollouts; it is never logged.
+PLACE = "restrain/place"
+# What a training step that measures the gap itself adds to the host's numbers of the step: its StepGap.
+GAP_OF_STEP = "restrain/gap_of_step"
 
 
 @dataclass(frozen=True)
@@ -49,38 +57,56 @@ class LogProbGap:
 
 
 @dataclass(frozen=True)
-class TokenLogProbs:
-    """The log-probabilities of a step's response tokens by vLLM, the policy and the reference policy, each (tokens,).
+class GapSums:
+    """Sums over response tokens of v, p and b: the log-probabilities of vLLM, the policy and the reference policy.
 
-    `base` is None if there is no reference policy.
+    In the order of the fields: the tokens, |v|, |p − v|, (p − v)², e^(p−v) − (p − v) − 1, e^|p−v| − 1, (p − b)² and
+    (v − b)(p − b). The last two are 0 without a reference policy.
     """
 
-    rollout: torch.Tensor
-    policy: torch.Tensor
-    base: torch.Tensor | None
+    tokens: float
+    size: float
+    apart: float
+    squares: float
+    mismatch: float
+    factor: float
+    move: float
+    along: float
 
     @classmethod
-    def of(cls, experiences: Sequence[Any]) -> "TokenLogProbs":
-        """From the host's experiences, however they are split into micro-batches.
+    def of(cls, experiences: Sequence[Any]) -> "GapSums":
+        """From the host's experiences, however they are split into micro-batches; each has (B, T-1) tensors.
 
-        An experience has `action_mask` and the log-probabilities, all (B, T-1). Those of vLLM (`rollout_log_probs`) are
-        always there, because the hooked rollout actors ask for them.
+        Log-probabilities of vLLM are always there, because the hooked rollout actors ask for them.
         """
-        places = [each.action_mask.flatten().nonzero().squeeze(1) for each in experiences]
+        each = [
+            sums_of(one.action_mask, one.rollout_log_probs, one.action_log_probs, one.base_action_log_probs)
+            for one in experiences
+        ]
+        return cls(*torch.stack(each).sum(0).tolist())
 
-        def row(name: str) -> torch.Tensor:
-            pairs = zip(experiences, places, strict=True)
-            return torch.cat([getattr(each, name).take(place).float() for each, place in pairs])
 
-        has_base = all(each.base_action_log_probs is not None for each in experiences)
-        return cls(
-            row("rollout_log_probs"), row("action_log_probs"), row("base_action_log_probs") if has_base else None
-        )
+def sums_of(mask: torch.Tensor, rollout: torch.Tensor, policy: torch.Tensor, base: torch.Tensor | None) -> torch.Tensor:
+    """The sums of a micro-batch, whose tensors are (B, T-1), in the order of GapSums' fields: (8,), on its device."""
+    place = mask.flatten().nonzero().squeeze(1)
+    # e^89 is no fp32 number, and e^d - d - 1 of a small d is all rounding.
+    v, p = (each.take(place).double() for each in (rollout, policy))
+    b, apart = p if base is None else base.take(place).double(), p - v
+    terms = (
+        v.abs(),
+        apart.abs(),
+        apart**2,
+        apart.expm1() - apart,
+        apart.abs().expm1(),
+        (p - b) ** 2,
+        (v - b) * (p - b),
+    )
+    return torch.stack([v.new_tensor(len(place)), *(each.sum() for each in terms)])
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What is known of a step's rollouts before the step is trained on.
+    """What is known of a step's rollouts; the gap may be measured only while the step is trained on.
 
     `rounding` is the least of the steps so far in this process; in the first of them vLLM and the policy have the same
     weights. `rollout_gaps` has a gap for each trained rollout if rollouts are kept. `warned` names the warnings that
@@ -89,17 +115,42 @@ class StepRecord:
 
     votes: StepVotes
     scored: Sequence[ScoredGroup]
-    gap: LogProbGap
     rounding: float
-    update_arrived: float | None
-    rollout_gaps: Sequence[float | None]
     warned: frozenset[str]
     agent: Mapping[str, float] = field(default_factory=dict)
+    gap: LogProbGap | None = None
+    update_arrived: float | None = None
+    rollout_gaps: Sequence[float | None] = ()
+
+    def measured(self, found: "StepGap", same_weights: bool = True) -> "StepRecord":
+        """With the gap, which is known after the host's pass or after the training step. A new warning is logged."""
+        gap, rounding = logprob_gap(found.sums), min(self.rounding, rounding_of(found.sums))
+        warning = mismatch_warning(gap) if same_weights else None
+        return replace(
+            self,
+            rounding=rounding,
+            warned=warn_once({"mismatch": warning}, self.warned),
+            gap=gap,
+            update_arrived=update_arrived(found.sums, rounding),
+            rollout_gaps=[gap for _, gap in sorted(found.rollouts.items())] if self.scored else [],
+        )
 
     def scalars(self) -> dict[str, float]:
-        named = {f"restrain/{name}": value for name, value in {**self.votes.scalars(), **self.gap.scalars()}.items()}
+        gap = self.gap.scalars() if self.gap else {}
+        named = {f"restrain/{name}": value for name, value in {**self.votes.scalars(), **gap}.items()}
         arrived = {} if self.update_arrived is None else {UPDATE_ARRIVED: self.update_arrived}
         return {**named, **self.agent, **arrived}
+
+
+@dataclass(frozen=True)
+class StepGap:
+    """The gap of a whole step: its sums, and each rollout's gap by its place in the order of drawing.
+
+    The host prints it with a step's numbers, and should not print every rollout.
+    """
+
+    sums: GapSums
+    rollouts: Mapping[int, float | None] = field(repr=False)
 
 
 # The record of the last step, for each of the host's experience makers.
@@ -118,52 +169,47 @@ def make_experience_batch(
     n = maker.args.rollout.n_samples_per_prompt
     config = config_here()
     votes, scored, agent = take_votes(samples, n, config.answers), take_scored(samples, n), take_agent_logs(samples)
-    experiences = wrapped(*args, **kwargs)
-    record = LAST_STEP[maker] = _record(maker, experiences, votes, scored if config.keeps_rollouts else [], agent)
-    if _has_same_weights(maker):
+    # Those of the asynchronous trainer's vLLM may be earlier ones, by design.
+    same_weights = not maker.args.train.async_enable
+    with own_log_probs(maker) if config.own_old_log_probs else nullcontext():
+        experiences = wrapped(*args, **kwargs)
+    record = _record(maker, votes, scored if config.keeps_rollouts else [], agent)
+    if not config.own_old_log_probs:
+        record = record.measured(step_gap(experiences), same_weights)
+    LAST_STEP[maker] = record
+    if record.gap is not None and same_weights:
         refuse_mismatch(record.gap, config.logprob_gap_limit)
     for experience in experiences:
         # Only a critic reads returns (trainer/ray/ppo_critic.py), and with group_norm there is none.
         experience.advantages = experience.returns = None
+        if config.own_old_log_probs:
+            experience.info[PLACE] = torch.tensor(experience.index)
     return experiences
 
 
-def _has_same_weights(maker: Any) -> bool:
-    """Whether vLLM drew with the policy's weights. Those of the asynchronous trainer may be earlier ones, by design."""
-    return not maker.args.train.async_enable
+@contextmanager
+def own_log_probs(maker: Any) -> Iterator[None]:
+    """Within the block, the host asks no policy for log-probabilities, and gets NaN in their place.
+
+    The training step puts its own there (hook/policy/actor.py), and nothing else may read them. The host asks in
+    trainer/ppo_utils/experience_maker.py, make_experience; this can go when it leaves the pass out by itself.
+    """
+
+    def forward(action_mask: Sequence[torch.Tensor], **_: Any) -> Any:
+        return ray.put([[torch.full(mask.shape, math.nan) for mask in action_mask]])
+
+    group = SimpleNamespace(async_run_method_batch=forward, async_run_method=lambda **_: [])
+    with patch.object(maker, "actor_model_group", group):
+        yield
 
 
-def _record(
-    maker: Any,
-    experiences: Sequence[Any],
-    votes: StepVotes,
-    scored: Sequence[ScoredGroup],
-    agent: Mapping[str, float],
-) -> StepRecord:
-    """The record of a step whose experience the host has made. Warnings that are new are logged."""
-    tokens, before = TokenLogProbs.of(experiences), LAST_STEP.get(maker)
-    rounding = min(before.rounding if before is not None else math.inf, rounding_of(tokens))
-    gap = logprob_gap(tokens)
-    warnings = _warnings(votes, scored, gap if _has_same_weights(maker) else None)
-    return StepRecord(
-        votes=votes,
-        scored=scored,
-        gap=gap,
-        rounding=rounding,
-        update_arrived=update_arrived(tokens, rounding),
-        rollout_gaps=rollout_gaps(experiences) if scored else [],
-        warned=warn_once(warnings, before.warned if before is not None else frozenset()),
-        agent=agent,
-    )
-
-
-def _warnings(votes: StepVotes, scored: Sequence[ScoredGroup], gap: LogProbGap | None) -> Mapping[str, str | None]:
-    """What is wrong with the step, by the names of warnings. Only where rollouts are kept are there examples."""
-    rollouts, kind = "this step's rollouts", config_here().answers
-    return {
-        "answers": missing_warning(votes.missing_share_of_voters, unread(scored), rollouts, kind),
-        "mismatch": None if gap is None else mismatch_warning(gap),
-    }
+def _record(maker: Any, votes: StepVotes, scored: Sequence[ScoredGroup], agent: Mapping[str, float]) -> StepRecord:
+    """The record of a step whose experience the host has made. A warning that is new is logged."""
+    before = LAST_STEP.get(maker)
+    rounding, warned = (math.inf, frozenset[str]()) if before is None else (before.rounding, before.warned)
+    kind = config_here().answers
+    warning = missing_warning(votes.missing_share_of_voters, unread(scored), "this step's rollouts", kind)
+    return StepRecord(votes, scored, rounding, warn_once({"answers": warning}, warned), agent)
 
 
 def warn_once(warnings: Mapping[str, str | None], warned: frozenset[str]) -> frozenset[str]:
@@ -174,24 +220,22 @@ def warn_once(warnings: Mapping[str, str | None], warned: frozenset[str]) -> fro
     return warned | new.keys()
 
 
-def logprob_gap(tokens: TokenLogProbs) -> LogProbGap:
-    rollout, policy = tokens.rollout, tokens.policy
-    total, size, count = float((rollout - policy).abs().sum()), float(rollout.abs().sum()), max(len(rollout), 1)
-    log_ratio = (policy - rollout).double()  # e^89 is no fp32 number, and e^d - d - 1 of a small d is all rounding
+def logprob_gap(sums: GapSums) -> LogProbGap:
+    count = max(sums.tokens, 1)
     return LogProbGap(
-        mean=total / count,
-        relative=total / size if total else 0.0,
-        mismatch_kl=float((log_ratio.expm1() - log_ratio).sum()) / count,
-        token_mult_prob_error=1 + float(log_ratio.abs().expm1().sum()) / count,
+        mean=sums.apart / count,
+        relative=sums.apart / sums.size if sums.apart else 0.0,
+        mismatch_kl=sums.mismatch / count,
+        token_mult_prob_error=1 + sums.factor / count,
     )
 
 
-def rounding_of(tokens: TokenLogProbs) -> float:
+def rounding_of(sums: GapSums) -> float:
     """The root mean square of log p_vLLM − log π over response tokens, in nats; 0 without tokens."""
-    return _rms(tokens.rollout - tokens.policy)
+    return math.sqrt(sums.squares / max(sums.tokens, 1))
 
 
-def update_arrived(tokens: TokenLogProbs, rounding: float) -> float | None:
+def update_arrived(sums: GapSums, rounding: float) -> float | None:
     """The share of the policy's update that vLLM has: 1 where it has all of it, 0 where it still has the base model.
 
     It is <v − b, p − b> / |p − b|² over the log-probabilities of response tokens: v of vLLM, p of the policy and b of
@@ -199,31 +243,28 @@ def update_arrived(tokens: TokenLogProbs, rounding: float) -> float | None:
     b is small. So the result is None if the move's root mean square is below twice `rounding`, which is that of v −
     p while both have the same weights. It is also None without a reference policy.
     """
-    if tokens.base is None:
+    if not math.sqrt(sums.move / max(sums.tokens, 1)) > MOVE_ABOVE_ROUNDING * rounding:
         return None
-    move = tokens.policy - tokens.base
-    if not _rms(move) > MOVE_ABOVE_ROUNDING * rounding:
-        return None
-    return float((tokens.rollout - tokens.base) @ move / (move @ move))
+    return sums.along / sums.move
 
 
-def _rms(values: torch.Tensor) -> float:
-    return float(values.square().mean().sqrt()) if len(values) else 0.0
+def step_gap(experiences: Sequence[Any]) -> StepGap:
+    """An experience's `index` holds the places of its rollouts (experience_maker.py, split_rollout_samples)."""
+    rollouts: dict[int, float | None] = {}
+    for each in experiences:
+        gaps = rollout_gaps(each.action_mask, each.rollout_log_probs, each.action_log_probs)
+        rollouts.update(zip(each.index, gaps, strict=True))
+    return StepGap(GapSums.of(experiences), rollouts)
 
 
-def rollout_gaps(experiences: Sequence[Any]) -> list[float | None]:
-    """Each rollout's mean of |log p_vLLM − log π| over its tokens, in nats, in the order of drawing.
+def rollout_gaps(mask: torch.Tensor, rollout: torch.Tensor, policy: torch.Tensor) -> list[float | None]:
+    """Each rollout's mean of |log p_vLLM − log π| over its tokens, in nats, of tensors (B, T-1).
 
-    It is None for a rollout without tokens, and where the mean is not finite. An experience's `index` holds the places
-    of its rollouts (trainer/ppo_utils/experience_maker.py, split_rollout_samples).
+    It is None for a rollout without tokens, and where the mean is not finite.
     """
-    found: dict[int, float] = {}
-    for experience in experiences:
-        mask = experience.action_mask.bool()
-        apart = (experience.rollout_log_probs.float() - experience.action_log_probs.float()).abs()
-        means = torch.where(mask, apart, 0.0).sum(-1) / mask.sum(-1)
-        found.update(zip(experience.index, means.tolist(), strict=True))
-    return [gap if math.isfinite(gap) else None for _, gap in sorted(found.items())]
+    apart = torch.where(mask.bool(), (rollout.float() - policy.float()).abs(), 0.0)
+    means = (apart.sum(-1) / mask.sum(-1)).tolist()
+    return [gap if math.isfinite(gap) else None for gap in means]
 
 
 def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
