@@ -162,7 +162,7 @@ def accuracies(runs: Sequence[StudyRun]) -> "list[Curve]":
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluatedStep:
     """pass@1 in [0, 1] after a step, and the policy's KL to the base model in that step, in nats; 0 before training."""
 
     step: int
@@ -170,14 +170,14 @@ class Evaluation:
     kl: float
 
 
-def evaluated(runs: Sequence[StudyRun]) -> dict[tuple[str, str], dict[int, list[Evaluation]]]:
+def evaluated(runs: Sequence[StudyRun]) -> dict[tuple[str, str], dict[int, list[EvaluatedStep]]]:
     """The evaluations of each configuration, (group, name), by seed. A run without any is left out."""
-    found: dict[tuple[str, str], dict[int, list[Evaluation]]] = {}
+    found: dict[tuple[str, str], dict[int, list[EvaluatedStep]]] = {}
     for run in runs:
         if rows := read_held_out(run.config.run_dir):
             metrics = RunFolder(run.config.run_dir).metrics
             kl = {row.step: row.numbers.get(KL, 0.0) for row in (each_step(metrics) if metrics.exists() else ())}
-            own = [Evaluation(row.step, row.pass_at_1, kl.get(row.step, 0.0)) for row in rows]
+            own = [EvaluatedStep(row.step, row.pass_at_1, kl.get(row.step, 0.0)) for row in rows]
             found.setdefault((run.group, run.name), {})[run.seed] = own
     return found
 
@@ -196,7 +196,7 @@ def paired_lines(runs: Sequence[StudyRun]) -> Iterator[str]:
         yield f"  - each at its best step, chosen on these problems: {best}"
 
 
-def _at_equal_kl(run: Sequence[Evaluation], other: Sequence[Evaluation]) -> float:
+def _at_equal_kl(run: Sequence[EvaluatedStep], other: Sequence[EvaluatedStep]) -> float:
     """pass@1 at the last evaluation whose KL is at most what both runs reach."""
     limit = min(max(each.kl for each in rows) for rows in (run, other))
     return [each.pass_at_1 for each in run if each.kl <= limit][-1]
