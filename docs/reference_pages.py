@@ -22,8 +22,9 @@ from restrain_openrlhf.config.checks.keys import CONTRADICTIONS, INPUTS, KEYS, O
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.documents import HOURS_FILE
-from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches
+from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches, rollouts_of_step
 from restrain_openrlhf.config.host_flags import flags_of, host_parser
+from restrain_openrlhf.config.hours import CARDS, TOKENS, operations_of_training, paddings, step_seconds
 from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.method import METHODS
@@ -198,14 +199,8 @@ class Speed:
     generated_per_second: int
     card: str
 
-    @property
-    def flops(self) -> float:
-        return CARDS[self.card]
 
-
-# Nothing here was measured. Three tenths of 165e12, 312e12 and 989e12 operations a second, in dense bf16. The docstring
-# of `restrain presets` names the cards too.
-CARDS = {"RTX 4090": 50e12, "A100": 94e12, "H200": 297e12}
+# The docstring of `restrain presets` names the cards too.
 # Where the cache of keys and values holds few rollouts, or an engine is given few, generation is assumed to
 # be slower: at most six tenths of what the memory's bandwidth allows (tests/config/memory/test_one_gpu_presets.py).
 SPEEDS = {
@@ -226,8 +221,6 @@ SPEEDS = {
     "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 3_500, "A100"),
     "test_time/llama3.1-8b-instruct/aime24/restrain": Speed(30, 1_000, "A100"),
 }
-# Tokens of a prompt with its response, in the mean; assumed.
-TOKENS = 1_200
 # The phases of a step where all models share one GPU.
 PHASES = [phase.value for phase in Phase if phase is not Phase.REFERENCE]
 MEMORY = """
@@ -261,33 +254,19 @@ def hours_file() -> str:
 
 def hours_row(name: str, speed: Speed) -> str:
     """The arithmetic that the page describes."""
-    flags = preset_flags(name)
+    flags, flops = preset_flags(name), CARDS[speed.card].flops
     layout, steps = GpuLayout.of(flags), rollout_batches(speed.prompts, flags)
-    rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
-    size = shape_of(flags["actor.model_name_or_path"]).parameters
-    trained = 6 if flags["ds.lora.rank"] else 8
-    made, tokens = f"{rollouts} × {TOKENS:,}", rollouts * TOKENS
-    drawn = f"{made} / {layout.engines * speed.generated_per_second:,}"
-
-    def seconds(forward: float, training: float) -> tuple[str, list[float]]:
-        work = f"(4 × {forward:.2f} + {trained} × {training:.2f})"
-        passed = f"{made} × {work} × {size / 1e9:.2f}e9 / {layout.policy * speed.flops / 1e12:.0f}e12"
-        return f"{drawn} + {passed}", [
-            tokens / layout.engines / speed.generated_per_second,
-            tokens * (4 * forward + trained * training) * size / layout.policy / speed.flops,
-        ]
-
-    micro_batches = flags["rollout.micro_batch_size"], flags["train.micro_batch_size"]
-    text, padded = seconds(*(padding(flags, each) for each in micro_batches))
-    _, packed = seconds(1, 1)
+    shape = shape_of(flags["actor.model_name_or_path"])
+    padded, packed = (
+        step_seconds(flags, shape, speed.generated_per_second, flops, is_packed=each) for each in (False, True)
+    )
+    made, (forward, training) = f"{rollouts_of_step(flags)} × {TOKENS:,}", paddings(flags)
+    work = f"(4 × {forward:.2f} + {operations_of_training(flags)} × {training:.2f})"
+    passed = f"{made} × {work} × {shape.parameters / 1e9:.2f}e9 / {layout.policy * flops / 1e12:.0f}e12"
     hours = [f"{steps * sum(each) / 3600:.0f}" for each in (padded, packed)]
-    parts = f"{text} = {' + '.join(f'{each:.0f}' for each in padded)}"
+    parts = f"{made} / {layout.engines * speed.generated_per_second:,} + {passed}"
+    parts += f" = {' + '.join(f'{each:.0f}' for each in padded)}"
     return f"| `{name}` | {speed.card} | {steps} | {parts} | {hours[0]} | {hours[1]} |\n"
-
-
-def padding(flags: Mapping[str, Any], rollouts: int) -> float:
-    """Tokens that are computed for each that is there, in a padded micro-batch of so many rollouts."""
-    return min(sum(1 / place for place in range(1, rollouts + 1)), flags["data.max_len"] / TOKENS)
 
 
 def memory_row(name: str) -> str:
