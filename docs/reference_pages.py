@@ -22,8 +22,9 @@ from restrain_openrlhf.config.checks.keys import CONTRADICTIONS, INPUTS, KEYS, O
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.documents import HOURS_FILE
-from restrain_openrlhf.config.gpu_layout import GpuLayout, is_one_optimizer_step, rollout_batches, rollouts_of_step
+from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches, rollouts_of_step
 from restrain_openrlhf.config.host_flags import flags_of, host_parser
+from restrain_openrlhf.config.hours import CARDS, TOKENS, operations_of_training, paddings, step_seconds
 from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.method import METHODS
@@ -198,23 +199,9 @@ class Speed:
     generated_per_second: int
     card: str
 
-    @property
-    def flops(self) -> float:
-        return CARDS[self.card]
 
-
-# Nothing here was measured. Three tenths of 165e12, 362e12, 312e12 and 989e12 operations a second, in dense bf16. The
-# docstring of `restrain presets` names the cards too.
-CARDS = {"RTX 4090": 50e12, "L40S": 109e12, "A100": 94e12, "H100": 297e12, "H200": 297e12}
-# GiB, and bytes a second of the memory.
-CARD_MEMORY = {
-    "A100": (80, 2.0e12),
-    "H100": (80, 3.35e12),
-    "H200": (141, 4.8e12),
-    "L40S": (48, 0.864e12),
-    "RTX 4090": (24, 1.0e12),
-}
 FLAGSHIP = "dapo14k/qwen3-4b-base/restrain"
+# The docstring of `restrain presets` names the cards too.
 # Where the cache of keys and values holds few rollouts, or an engine is given few, generation is assumed to
 # be slower: at most six tenths of what the memory's bandwidth allows (tests/config/memory/test_one_gpu_presets.py).
 SPEEDS = {
@@ -235,8 +222,6 @@ SPEEDS = {
     "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 3_500, "A100"),
     "test_time/llama3.1-8b-instruct/aime24/restrain": Speed(30, 1_000, "A100"),
 }
-# Tokens of a prompt with its response, in the mean; assumed.
-TOKENS = 1_200
 # The phases of a step where all models share one GPU.
 PHASES = [phase.value for phase in Phase if phase is not Phase.REFERENCE]
 MEMORY = """
@@ -272,65 +257,36 @@ def hours_file() -> str:
 def cards_table() -> str:
     """The hours of the paper's run by card, after one lever and the other; none where it does not fit."""
     speed, flags = SPEEDS[FLAGSHIP], preset_flags(FLAGSHIP)
-    shape = shape_of(flags["actor.model_name_or_path"])
-    rows = []
-    for card, (gib, bandwidth) in CARD_MEMORY.items():
-        generated = round(speed.generated_per_second * bandwidth / CARD_MEMORY[speed.card][1], -2)
-        other = Speed(speed.prompts, int(generated), card)
-        found = [hours_of(flags, other, is_packed, is_own) for is_packed in (False, True) for is_own in (False, True)]
-        fits = estimate(flags, shape, gib * GIB).peak[1] <= 0.9 * gib * GIB
-        cells = " | ".join(f"{each:.0f}" for each in found) if fits else "does not fit | | |"
-        rows.append(f"| 8 × {card} | {cells} |\n")
+    shape, rows = shape_of(flags["actor.model_name_or_path"]), []
+    for name, card in CARDS.items():
+        generated = round(speed.generated_per_second * card.bandwidth / CARDS[speed.card].bandwidth, -2)
+        seconds = [
+            sum(step_seconds(flags, shape, generated, card.flops, is_packed=is_packed, is_own=is_own))
+            for is_packed in (False, True)
+            for is_own in (False, True)
+        ]
+        fits = estimate(flags, shape, card.gib * GIB).peak[1] <= 0.9 * card.gib * GIB
+        hours = (f"{rollout_batches(speed.prompts, flags) * each / 3600:.0f}" for each in seconds)
+        rows.append(f"| 8 × {name} | {' | '.join(hours) if fits else 'does not fit | | |'} |\n")
     head = "| the paper's 2,220 steps | padded | and without the pass | packed | and without the pass |"
     return f"{head}\n|---|--:|--:|--:|--:|\n{''.join(rows)}"
 
 
-def hours_of(flags: Mapping[str, Any], speed: Speed, is_packed: bool, is_own: bool) -> float:
-    """Hours of all steps; `is_own` says that the old log-probabilities take no pass."""
-    generation, passes = seconds_of(flags, speed, is_packed, is_own)
-    return rollout_batches(speed.prompts, flags) * (generation + passes) / 3600
-
-
-def seconds_of(flags: Mapping[str, Any], speed: Speed, is_packed: bool, is_own: bool) -> tuple[float, float]:
-    """The seconds of a step's generation and of its passes."""
-    layout, tokens = GpuLayout.of(flags), rollouts_of_step(flags) * TOKENS
-    forward, training = work_of(flags, is_packed, is_own)
-    size = shape_of(flags["actor.model_name_or_path"]).parameters
-    return (
-        tokens / layout.engines / speed.generated_per_second,
-        tokens * (forward + training) * size / layout.policy / speed.flops,
-    )
-
-
-def work_of(flags: Mapping[str, Any], is_packed: bool, is_own: bool) -> tuple[float, float]:
-    """Operations for each parameter and token: of the passes without gradient, and of training."""
-    forward, training = (
-        1.0 if is_packed else padding(flags, flags[f"{kind}.micro_batch_size"]) for kind in ("rollout", "train")
-    )
-    return (2 if is_own else 4) * forward, (6 if flags["ds.lora.rank"] else 8) * training
-
-
 def hours_row(name: str, speed: Speed) -> str:
     """The arithmetic that the page describes."""
-    flags = preset_flags(name)
-    layout, steps, own = GpuLayout.of(flags), rollout_batches(speed.prompts, flags), is_one_optimizer_step(flags)
-    size = shape_of(flags["actor.model_name_or_path"]).parameters
-    made = f"{rollouts_of_step(flags)} × {TOKENS:,}"
-    factors = padding(flags, flags["rollout.micro_batch_size"]), padding(flags, flags["train.micro_batch_size"])
-    counts = 2 if own else 4, 6 if flags["ds.lora.rank"] else 8
-    work = " + ".join(f"{count} × {factor:.2f}" for count, factor in zip(counts, factors, strict=True))
-    text = (
-        f"{made} / {layout.engines * speed.generated_per_second:,} + {made} × ({work}) × {size / 1e9:.2f}e9 / "
-        f"{layout.policy * speed.flops / 1e12:.0f}e12"
+    flags, flops = preset_flags(name), CARDS[speed.card].flops
+    layout, steps = GpuLayout.of(flags), rollout_batches(speed.prompts, flags)
+    shape = shape_of(flags["actor.model_name_or_path"])
+    padded, packed = (
+        step_seconds(flags, shape, speed.generated_per_second, flops, is_packed=each) for each in (False, True)
     )
-    parts = " + ".join(f"{each:.0f}" for each in seconds_of(flags, speed, False, own))
-    hours = " | ".join(f"{hours_of(flags, speed, is_packed, own):.0f}" for is_packed in (False, True))
-    return f"| `{name}` | {speed.card} | {steps} | {text} = {parts} | {hours} |\n"
-
-
-def padding(flags: Mapping[str, Any], rollouts: int) -> float:
-    """Tokens that are computed for each that is there, in a padded micro-batch of so many rollouts."""
-    return min(sum(1 / place for place in range(1, rollouts + 1)), flags["data.max_len"] / TOKENS)
+    made, (forward, training) = f"{rollouts_of_step(flags)} × {TOKENS:,}", paddings(flags)
+    work = f"(4 × {forward:.2f} + {operations_of_training(flags)} × {training:.2f})"
+    passed = f"{made} × {work} × {shape.parameters / 1e9:.2f}e9 / {layout.policy * flops / 1e12:.0f}e12"
+    hours = [f"{steps * sum(each) / 3600:.0f}" for each in (padded, packed)]
+    parts = f"{made} / {layout.engines * speed.generated_per_second:,} + {passed}"
+    parts += f" = {' + '.join(f'{each:.0f}' for each in padded)}"
+    return f"| `{name}` | {speed.card} | {steps} | {parts} | {hours[0]} | {hours[1]} |\n"
 
 
 def memory_row(name: str) -> str:

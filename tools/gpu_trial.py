@@ -159,7 +159,7 @@ def cuda_ipc(_out: Path) -> Iterable[CheckOutcome]:
     weight = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16)
     context = torch.multiprocessing.get_context("spawn")
     answers = context.Queue()
-    process = context.Process(target=rebuilt, args=(reduce_tensor(weight), answers))
+    process = context.Process(target=rebuilt, args=(reduce_tensor(weight), answers))  # type: ignore[no-untyped-call]
     process.start()
     total = answers.get(timeout=60)
     process.join()

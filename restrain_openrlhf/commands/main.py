@@ -21,6 +21,7 @@ from restrain_openrlhf.commands.demo import demo
 from restrain_openrlhf.commands.doctor import doctor
 from restrain_openrlhf.commands.evaluate import analyze, evaluate, plot, regrade, table
 from restrain_openrlhf.commands.gpu_check.command import gpu_check
+from restrain_openrlhf.commands.init import init
 from restrain_openrlhf.commands.integrate import integrate
 from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
@@ -85,7 +86,7 @@ def _options(
 
 # The commands by their panel of `restrain --help`.
 COMMANDS: Mapping[str, Sequence[Callable[..., None] | typer.Typer]] = {
-    START: (doctor, demo),
+    START: (doctor, demo, init),
     BEFORE: (data, presets, show, reference, premise, label, gpu_check),
     TRAINING: (train, study, plot, view, analyze),
     EVALUATION: (evaluate, regrade, table, publish),

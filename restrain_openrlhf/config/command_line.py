@@ -72,7 +72,7 @@ def choose_agent(word: str) -> Agent:
 def kind_word(kind: AnswerKind) -> str:
     """The word that `choose_kind` reads: the name, with the settings that differ from the defaults."""
     changed = kind.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-    return _as_yaml({"name": kind.name, **changed}) if changed else kind.name
+    return as_yaml({"name": kind.name, **changed}) if changed else kind.name
 
 
 # Fields of options that a command gets as a word: they hold what the word says, and are written as that word again.
@@ -90,8 +90,9 @@ AgentOption = Annotated[
 
 def override_words(overrides: Mapping[str, object]) -> list[str]:
     """The words `--set KEY=VALUE` that `parse_overrides` reads."""
-    return [word for key, value in overrides.items() for word in ("--set", f"{key}={_as_yaml(value)}")]
+    return [word for key, value in overrides.items() for word in ("--set", f"{key}={as_yaml(value)}")]
 
 
-def _as_yaml(value: object) -> str:
+def as_yaml(value: object) -> str:
+    """A value as YAML on one line."""
     return dump_yaml(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()

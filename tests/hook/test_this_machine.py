@@ -44,7 +44,7 @@ def test_a_layout_that_was_not_asked_to_share_is_left_alone(machine):
     machine(1)
     for config in (
         load_run_config(preset_file("cpu/demo"), {"share_gpus": False}),
-        load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain")),
+        load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain"), {"openrlhf.ds.attn_implementation": "sdpa"}),
     ):
         assert on_this_machine(config) == config
 

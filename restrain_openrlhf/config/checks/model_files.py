@@ -95,6 +95,12 @@ def template_of(model: str) -> str:
     return given if isinstance(given, str) else "".join(each["template"] for each in given)
 
 
+def context_of(model: str) -> int | None:
+    """The most tokens that a model reads, by its files; None if they are not here or do not say it."""
+    found = _json(model, "config.json").get("max_position_embeddings")
+    return found if isinstance(found, int) else None
+
+
 def _json(model: str, name: str) -> Mapping[str, Any]:
     """What a file of the model says; empty without the file, and for a damaged one, which is refused when loaded."""
     path = model_file(model, name)

@@ -67,14 +67,14 @@ def test_the_page_has_what_the_command_prints(name, reference_pages, monkeypatch
 def test_hours_by_hand(reference_pages):
     """14,116 prompts by 128 are 111 steps, twenty times; 2,048 × 1,200 tokens a step by eight engines' 5,000 a second.
 
-    Passes: micro-batches of 8 are 2.72 times as long as their mean, of 4 2.08 times, so 2 × 2.72 + 8 × 2.08 = 22.1
-    operations a parameter instead of 10; 4.02e9 parameters, eight times 94e12 a second. With a pass for the old policy
-    there are 2.72 × 2 more, or 2. An H100 computes 3.16 and reads 1.675 times as fast, so an engine makes 8,400.
+    Passes: micro-batches of 8 are 2.72 times as long as their mean, of 4 2.08 times, so 4 × 2.72 + 8 × 2.08 = 27.5
+    operations a parameter instead of 12; 4.02e9 parameters, eight times 94e12 a second. Without the old policy's pass
+    there are 2.72 × 2 fewer, or 2. An H100 computes 3.16 and reads 1.675 times as fast, so an engine makes 8,400.
     """
     (row,) = re.findall(
         r"^\| `dapo14k/qwen3-4b-base/restrain` \| A100 \| 2220 .*$", reference_pages.one_gpu_page(), re.M
     )
-    generation, padded, packed = (2_457_600 / 40_000, *(2_457_600 * work * 4.022e9 / 752e12 for work in (22.10, 10)))
+    generation, padded, packed = (2_457_600 / 40_000, *(2_457_600 * work * 4.022e9 / 752e12 for work in (27.54, 12)))
     assert f"= {generation:.0f} + {padded:.0f} |" in row
     hours = [int(cell) for cell in row.split("|")[-3:-1]]
     assert hours == pytest.approx([2220 * (generation + passes) / 3600 for passes in (padded, packed)], abs=1)
