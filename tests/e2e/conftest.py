@@ -197,9 +197,9 @@ SEEDED = (
 
 @dataclass(frozen=True)
 class Trained(Job):
-    """A run with `train`'s settings `sets`, to the end."""
+    """A run to its end; `given` is what it was started with."""
 
-    sets: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
 
 @pytest.fixture(scope="session")

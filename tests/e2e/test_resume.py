@@ -25,9 +25,9 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     resumed = Job(tmp_path_factory.mktemp("resumed"), trained.prompts)
-    kill_after_step(resumed, 3, *trained.sets)
+    kill_after_step(resumed, 3, *trained.given)
     log = resumed.log()
-    done = resumed.train(*trained.sets)
+    done = resumed.train(*trained.given)
     assert done.returncode == 0, done.stderr[-2000:] + resumed.log()[-3000:]
     return Pair(trained, resumed, log)
 
@@ -63,7 +63,7 @@ def test_optimizer_steps_are_counted_on_from_the_checkpoint(pair: Pair):
 
 def test_a_run_that_has_ended_is_returned_at_once(pair: Pair):
     before = pair.resumed.log()
-    done = pair.resumed.train(*pair.whole.sets)
+    done = pair.resumed.train(*pair.whole.given)
     assert done.returncode == 0
     assert pair.resumed.log() == before
     completed = json.loads((pair.resumed.run_dir / "completed.json").read_text())
