@@ -11,13 +11,12 @@ import pytest
 from tests.conftest import ROOT
 
 
-def install(folder: Path, words: Sequence[str], with_required: bool = False) -> None:
-    """Install what pip's `words` name in a folder, once, alone or with what it requires. Skips where pip cannot."""
+def install(folder: Path, words: Sequence[str]) -> None:
+    """Install what pip's `words` name in a folder, once, and nothing that it requires. Skips where pip cannot."""
     if folder.is_dir():
         return
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    options = ["install", "--quiet", "--no-compile", "--target", str(partial)]
-    options += [] if with_required else ["--no-deps"]
+    options = ["install", "--quiet", "--no-deps", "--no-compile", "--target", str(partial)]
     done = subprocess.run([sys.executable, "-m", "pip", *options, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"needs {' '.join(words)} from the package index: {done.stderr.strip()[-200:]}")

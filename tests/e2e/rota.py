@@ -26,7 +26,6 @@ PARTS: dict[str, frozenset[str]] = {
     "10": frozenset({"e2e/test_tutorials.py"}),
     "11": frozenset({"e2e/test_agent.py"}),
     "12": frozenset({"e2e/test_real_model.py"}),
-    "13": frozenset({"hook/test_another_torch.py"}),
 }
 
 

@@ -48,8 +48,8 @@ class TrainingStep:
     whole: int
     held: float
     peak: float
-    seconds: float = 0.0
-    tokens: int = 0
+    seconds: float
+    tokens: int
 
 
 def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
@@ -97,7 +97,7 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
 
 def speed(whole: TrainingStep, flags: Flags) -> CheckOutcome:
     """The speed of the step's forward and backward passes, and the hours of CONFIG's; it is only reported."""
-    tokens = whole.tokens / max(whole.seconds, 1e-9)
+    tokens = whole.tokens / whole.seconds
     most = STEPS * rollouts_of_step(flags) * flags["data.max_len"]
     hours = most / tokens / max(GpuLayout.of(flags).policy, 1) / 3600
     found = (

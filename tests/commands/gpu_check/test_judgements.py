@@ -104,14 +104,14 @@ def test_a_single_weight_with_other_bits_fails_and_is_named():
 
 def test_memory_is_extrapolated_along_the_line_through_two_measurements():
     """Apart from layers 5; each holds 4 and takes 5 at the peak: at 10 layers 45 and 55."""
-    few, more = (TrainingStep(layers, 10, 5 + 4 * layers, 5 + 5 * layers) for layers in (2, 4))
-    assert extrapolate(few, more) == TrainingStep(10, 10, 45, 55)
+    few, more = (TrainingStep(layers, 10, 5 + 4 * layers, 5 + 5 * layers, layers / 2, 8) for layers in (2, 4))
+    assert extrapolate(few, more) == TrainingStep(10, 10, 45, 55, 5, 8)
     assert extrapolate(replace(few, whole=4), more).peak == more.peak
 
 
 def test_an_estimate_is_put_right_by_the_measurement():
     """Alone 100 measured for 80 estimated: the 20 left out are there on each of the layout's GPUs: 50 + 20."""
-    few, more = TrainingStep(2, 10, 10, 20), TrainingStep(4, 10, 20, 40)
+    few, more = TrainingStep(2, 10, 10, 20, 1, 8), TrainingStep(4, 10, 20, 40, 2, 8)
     whole = extrapolate(few, more)
     assert whole.peak == 100
     too_low = {"alone": 80, "layout": 50}

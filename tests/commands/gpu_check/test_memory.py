@@ -193,17 +193,33 @@ def test_the_measured_policy_is_made_with_what_openrlhfs_command_makes_it_with(m
 # Micro-batches of two rollouts; by tokens, as many of the longest as fit; half of an unlimited rollout is response.
 @pytest.mark.parametrize(("case", "sizes"), [("by count", [[4, 32], *[12] * 4]), ("by tokens", [[6, 32], *[16] * 6])])
 def test_the_second_of_two_real_steps_is_measured_on_the_longest_rollouts(measured, case, sizes):
-    assert measured[case] == {"layers": 2, "whole": 6, "held": 20, "peak": 200, "sizes": [sizes]}
+    (rows, length), *_ = sizes
+    seconds = measured[case].pop("seconds")
+    assert 0 < seconds < 60
+    assert measured[case] == {
+        "layers": 2,
+        "whole": 6,
+        "held": 20,
+        "peak": 200,
+        "tokens": rows * length,
+        "sizes": [sizes],
+    }
 
 
 @pytest.mark.parametrize(("short", "verdict"), [(0, "pass"), (1, "fail")])
 def test_on_a_gpu_two_and_four_layers_are_measured_and_held_against_its_size(short, verdict, tmp_path, monkeypatch):
-    """Three GiB a layer at the peak and one between steps: 18 and 6 at six layers, on a layout that shares nothing."""
+    """Three GiB a layer at the peak and one between steps: 18 and 6 at six layers, on a layout that shares nothing.
+
+    Half a second a layer is 3 s, so 32 tokens a second. 1,000 steps of 512 rollouts of 32 tokens are 142.2 hours.
+    """
     asked = []
 
     def measured(_module, words, log):
         asked.append((words[0], words[words.index("--ds.attn_implementation") + 1], log))
-        return [{"layers": words[0], "whole": 6, "held": GIB * words[0], "peak": 3 * GIB * words[0]}]
+        held, tokens = GIB * words[0], 96
+        return [
+            {"layers": words[0], "whole": 6, "held": held, "peak": 3 * held, "seconds": words[0] / 2, "tokens": tokens}
+        ]
 
     config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml")
     monkeypatch.setattr(memory, "measured", measured)
@@ -212,8 +228,9 @@ def test_on_a_gpu_two_and_four_layers_are_measured_and_held_against_its_size(sho
             module, "detect", lambda: Device("cuda", host_flags={"ds.attn_implementation": "the device's"})
         )
     monkeypatch.setattr(memory, "visible_memory", lambda: 18 * GIB + CONTEXT - short)
-    (outcome,) = memory.check_memory(tmp_path, config)
+    outcome, speed = memory.check_memory(tmp_path, config)
     assert [(layers, attention) for layers, attention, _ in asked] == [(2, "the device's"), (4, "the device's")]
     assert len({log for *_, log in asked}) == 2
     assert (outcome.verdict, outcome.numbers["peak_gib"]) == (verdict, 18)
     assert outcome.found.startswith("18.0 GiB at 6 layers by extrapolation, 6.0 of them between steps")
+    assert speed.numbers == {"tokens_per_second": 32, "hours": pytest.approx(1000 * 512 * 32 / 32 / 3600)}
