@@ -5,7 +5,6 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +25,7 @@ from restrain_openrlhf.config.checks.model_files import context_of, template_of
 from restrain_openrlhf.config.command_line import ANSWERS, KindOption, as_yaml, choose_kind, kind_word
 from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.hours import CARDS, hours
+from restrain_openrlhf.config.hours import CARDS, CardName, hours
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of
 from restrain_openrlhf.config.memory.shape import model_file
 from restrain_openrlhf.config.yaml_file import load_run_config
@@ -51,6 +50,8 @@ ONE_GPU = (
 )
 SEVERAL_GPUS, CPU = ("dapo14k/qwen3-4b-base/restrain",), ("cpu/demo_capitals",)
 FILLED, SMALL_MODEL, LEAST_STEPS, TWO = 0.9, 500_000_000, 100, 2
+# The method of the first configuration.
+WRITTEN = "restrain"
 # New tokens that answers of a kind may need.
 NEW_TOKENS = {"math": 2048, "code": 1024, "sql": 512}
 SHORT = 256
@@ -63,7 +64,6 @@ BY_GOLD = {
     "math": r".*[\\^].*",
     "text": r".{1,200}",
 }
-CardName = StrEnum("CardName", [(name, name) for name in CARDS])
 
 
 class Init(BaseModel):
@@ -84,7 +84,7 @@ class Init(BaseModel):
 
 
 @dataclass(frozen=True)
-class Asked:
+class OwnRow:
     """A row of the user's file: the prompt, its gold answer if known, and the file's other columns."""
 
     prompt: TextOrChat
@@ -100,7 +100,7 @@ class Setup:
     """
 
     said: Init
-    rows: Sequence[Asked]
+    rows: Sequence[OwnRow]
     kind: AnswerKind
     in_chat_template: bool
     sentence: str
@@ -142,7 +142,7 @@ class Setup:
         most = 16 * self.count if self.count > 1 else 32 if self.count else 8
         return 1 << min(most, self.training).bit_length() - 1
 
-    def prompt(self, each: Asked) -> TextOrChat:
+    def prompt(self, each: OwnRow) -> TextOrChat:
         """A prompt as it is written. In a chat template, it has to ask for the answer itself."""
         asks = self.in_chat_template and self.sentence
         return reworded(each.prompt, lambda text: f"{text}\n{self.sentence}") if asks else each.prompt
@@ -162,7 +162,7 @@ def init(options: Init) -> None:
     """
     if options.out.exists() and any(options.out.iterdir()):
         raise ConfigError(f"--out {options.out}: is not empty. Name a new folder.")
-    if build(parse_settings({"name": options.compare})).needs_gold or options.compare == "restrain":
+    if build(parse_settings({"name": options.compare})).needs_gold or options.compare == WRITTEN:
         raise ConfigError(f"--compare {options.compare}: name a method other than RESTRAIN that needs no gold answers.")
     reader = PromptReader("--prompt-column", options.prompt_column)
     rows = _asked(options, reader)
@@ -178,9 +178,9 @@ def init(options: Init) -> None:
     typer.echo(_filled("init.txt.j2", setup, read=reader.summary(), why=why, **facts))
 
 
-def _asked(options: Init, reader: PromptReader) -> list[Asked]:
+def _asked(options: Init, reader: PromptReader) -> list[OwnRow]:
     """The rows without repeated prompts. Raises DataError where a row has no prompt, and for a single prompt."""
-    found: dict[str, Asked] = {}
+    found: dict[str, OwnRow] = {}
     for where, given in all_rows(PromptSource(str(options.prompts))):
         row = with_answer(given)
         column = options.answer_column or next((name for name in row if name in GOLD), "")
@@ -189,13 +189,13 @@ def _asked(options: Init, reader: PromptReader) -> list[Asked]:
         prompt = reader.read(f"{options.prompts}, {where}", row)
         answer = plain_answer({"answer": row[column]}) if row.get(column) not in (None, "") else None
         own = {name: each for name, each in row.items() if name not in (column, *reader.found)}
-        found.setdefault(text_of(prompt), Asked(prompt, answer, own))
+        found.setdefault(text_of(prompt), OwnRow(prompt, answer, own))
     if len(found) < TWO:
         raise DataError(f"{options.prompts}: has fewer than two different prompts, and one is held out. Give more.")
     return list(found.values())
 
 
-def _kind(options: Init, rows: Sequence[Asked]) -> tuple[AnswerKind, str]:
+def _kind(options: Init, rows: Sequence[OwnRow]) -> tuple[AnswerKind, str]:
     """The kind of answer and why: what was said, or else what the votes agree in, or else the form of the rows."""
     if options.answers is not None:
         return options.answers, "as --answers says"
@@ -208,7 +208,7 @@ def _kind(options: Init, rows: Sequence[Asked]) -> tuple[AnswerKind, str]:
     return choose_kind(f"{{name: {shares[0].kind}}}"), f"because in {options.votes} {shares[0]}"
 
 
-def _shown_by(rows: Sequence[Asked]) -> tuple[str, str]:
+def _shown_by(rows: Sequence[OwnRow]) -> tuple[str, str]:
     if all(options_of(each.columns) for each in rows):
         return "choice", "because each row has options"
     for name, form in BY_PROMPT.items():

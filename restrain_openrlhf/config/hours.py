@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollouts_of_step
 from restrain_openrlhf.config.host_flags import Flags
@@ -25,6 +26,7 @@ class Card:
     bandwidth: float
 
 
+CardName = Literal["RTX 4090", "L40S", "A100", "H100", "H200"]
 CARDS: Mapping[str, Card] = {
     "RTX 4090": Card(24, 50e12, 1.0e12),
     "L40S": Card(48, 109e12, 0.864e12),

@@ -2,9 +2,11 @@
 
 import json
 import re
+from typing import get_args
 
 import pytest
 
+from restrain_openrlhf.config.hours import CARDS, CardName
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import WORDS
 from tests.command_line import restrain
@@ -103,3 +105,7 @@ def test_what_cannot_be_set_up_is_refused_and_nothing_is_written(tmp_path, rows,
     done = init(tmp_path, rows, *words)
     assert (done.returncode, bool(re.search(re.escape(reason), done.stderr))) == (2, True), done.stderr
     assert not (tmp_path / "mine").exists()
+
+
+def test_every_card_can_be_typed():
+    assert get_args(CardName) == tuple(CARDS)
