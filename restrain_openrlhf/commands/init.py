@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from jinja2 import Environment, PackageLoader
@@ -241,7 +241,7 @@ def _gpus(options: Init) -> tuple[int, str]:
     """How many GPUs, and of which card. Raises ConfigError for a card whose memory and speed are not known."""
     here = () if options.gpu or options.gpus == 0 else visible_gpus()
     count = options.gpus if options.gpus is not None else len(here) or int(options.gpu is not None)
-    card = options.gpu or next((name for name in CARDS if here and name in gpus()[0].name), None)
+    card = options.gpu or next((name for name in get_args(CardName) if here and name in gpus()[0].name), None)
     if count and card is None:
         raise ConfigError(f"The card of the {count} GPUs is not known. Give --gpu: {', '.join(CARDS)}.")
     return count, str(card or "")
