@@ -172,7 +172,7 @@ def with_limits(config: HookConfig, flags: Flags, device: Device) -> HookConfig:
 
 def old_log_probs(config: HookConfig, flags: Flags) -> dict[str, bool]:
     """Decides once for all processes whether a step's old log-probabilities are its own."""
-    return {"own_old_log_probs": config.own_old_log_probs is True and is_one_optimizer_step(flags)}
+    return {"own_old_log_probs": config.own_old_log_probs and is_one_optimizer_step(flags)}
 
 
 def rollouts_in_flight(config: HookConfig, flags: Flags) -> int:

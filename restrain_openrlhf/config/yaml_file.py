@@ -187,9 +187,9 @@ class HookConfig(BaseModel):
     """Evaluate the base model before the first step, if eval.dataset is set."""
     logprob_gap_limit: Annotated[Annotated[float, Field(gt=0)] | None, Key.CHANGEABLE] = LOGPROB_GAP_LIMIT
     """Stop the run if vLLM's log-probabilities differ from the policy's by more than this share; null: never."""
-    own_old_log_probs: Annotated[StrictBool | None, Key.CHANGEABLE] = None
-    """true: where a batch is one optimizer step, the old policy's log-probabilities are the training step's own;
-    otherwise the policy has a pass for them."""
+    own_old_log_probs: Annotated[StrictBool, Key.CHANGEABLE] = False
+    """Where a batch is one optimizer step, take the old policy's log-probabilities from the training step itself,
+    instead of by a pass of their own."""
     weight_digests: Annotated[StrictBool, Key.CHANGEABLE] = False
     """After each weight sync, write SHA-256 digests of the weights that vLLM computes with."""
     engine: Annotated[EngineLimits, Key.CHANGEABLE] = EngineLimits()

@@ -84,7 +84,7 @@ def test_a_curve_is_the_mean_over_seeds_of_the_steps_they_share(configs, tmp_pat
 
 def test_runs_are_compared_at_a_kl_that_both_reach():
     def run(*rows):
-        return [command.Evaluation(*row) for row in rows]
+        return [command.EvaluatedStep(*row) for row in rows]
 
     slow, fast = run((0, 0.5, 0), (10, 0.6, 0.02), (20, 0.7, 0.05)), run((0, 0.5, 0), (10, 0.8, 0.04), (20, 0.9, 0.4))
     assert command._at_equal_kl(fast, slow) == 0.8

@@ -45,6 +45,7 @@ OTHER_THAN_DEFAULT = {
     "evaluate_first": True,
     "logprob_gap_limit": None,
     "missing_limit": 0.75,
+    "own_old_log_probs": True,
     "weight_digests": True,
     "engine": EngineLimits(max_num_seqs=256),
     "rollouts": KeepRollouts(keep="none"),
@@ -90,7 +91,7 @@ def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_
             with pytest.raises(RunError, match=name):
                 folder.claim(RunRecord(changed, {}))
     assert HookConfig.keys(Key.CHANGEABLE) == {
-        "logprob_gap_limit", "missing_limit", "weight_digests", "engine", "rollouts",
+        "logprob_gap_limit", "missing_limit", "own_old_log_probs", "weight_digests", "engine", "rollouts",
     }  # fmt: skip
 
 
