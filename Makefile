@@ -43,7 +43,7 @@ study: install ## Compare the methods on the demo's tasks: REGIMES="premise righ
 	$(BIN)/python -m tools.study_task --out runs/study
 	$(BIN)/restrain study $(foreach regime,$(REGIMES),configs/cpu/study/$(regime)/[a-z]*.yaml) --seeds 3 --jobs $(JOBS) --out runs/study
 
-test: install ## Run the tests, a real training run included: about 17 minutes on two cores
+test: install ## Run the tests, a real training run included: about nine minutes on two cores
 	$(PYTEST) $(IN_PARALLEL) $(QUICK_ORDER) -m "$(QUICK) and not e2e"
 	$(PYTEST) -p no:randomly -m "$(REAL)" --part $(PART)
 
