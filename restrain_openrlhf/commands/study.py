@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 FIRST_SEED = 42
 SET_BY_STUDY = frozenset({"run_dir", "openrlhf.train.seed", "evaluate_first"})
 HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step", "steps")
+NO_KL = "not known, because a run has no KL to the base model in its numbers (algo.kl.init_coef: 0)"
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,10 @@ def accuracies(runs: Sequence[StudyRun]) -> "list[Curve]":
 
 @dataclass(frozen=True)
 class EvaluatedStep:
-    """pass@1 in [0, 1] after a step, and the policy's KL to the base model in that step, in nats; 0 before training."""
+    """pass@1 in [0, 1] after a step, and the policy's KL to the base model in that step, in nats.
+
+    It is 0 before training, and in all steps of a run that logs none.
+    """
 
     step: int
     pass_at_1: float
@@ -191,7 +195,9 @@ def paired_lines(runs: Sequence[StudyRun]) -> Iterator[str]:
         pairs = [(first[seed], second[seed]) for seed in seeds]
         known = f"both {rates[one]:g}" if rates[one] == rates[other] else f"{rates[other]:g} and {rates[one]:g}"
         yield f"- {other[1]} − {one[1]} ({other[0]}; learning rate: {known})"
-        yield f"  - at equal KL: {over_seeds([_at_equal_kl(b, a) - _at_equal_kl(a, b) for a, b in pairs])}"
+        knows_kl = all(any(each.kl for each in rows) for pair in pairs for rows in pair)
+        equal = over_seeds([_at_equal_kl(b, a) - _at_equal_kl(a, b) for a, b in pairs]) if knows_kl else NO_KL
+        yield f"  - at equal KL: {equal}"
         best = over_seeds([max(each.pass_at_1 for each in b) - max(each.pass_at_1 for each in a) for a, b in pairs])
         yield f"  - each at its best step, chosen on these problems: {best}"
 

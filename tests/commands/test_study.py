@@ -62,11 +62,12 @@ def test_what_a_study_cannot_compare_is_refused(configs, tmp_path):
             plan_study([without], 1, tmp_path)
 
 
-def evaluated(run, by_step):
-    run.config.run_dir.mkdir(parents=True)
+def evaluated(run, by_step, **numbers):
+    run.config.run_dir.mkdir(parents=True, exist_ok=True)
     rows = [{"step": step, "eval_default_pass1": value, "eval_num_samples": 1600} for step, value in by_step.items()]
     (run.config.run_dir / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    metrics = {"step": max(by_step), "votes": {"majority_share_mean": 0.75, "top_answer_share": 0.25}}
+    votes = {"majority_share_mean": 0.75, "top_answer_share": 0.25}
+    metrics = {"step": max(by_step), "votes": votes, **numbers}
     (run.config.run_dir / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
 
 
@@ -95,7 +96,7 @@ def test_the_table_and_pictures_are_written(tmp_path):
     methods = {"half": {"name": "restrain"}, "zero": {"name": "restrain", "sigma": 0}}
     runs = plan_study([config(tmp_path, *each) for each in methods.items()], 2, tmp_path / "out")
     for run, accuracy in zip(runs, (0.6, 0.3, 0.8, 0.3), strict=True):
-        evaluated(run, {0: 0.5, 10: accuracy, 20: accuracy - 0.1})
+        evaluated(run, {0: 0.5, 10: accuracy, 20: accuracy - 0.1}, **{"restrain/kl": 0.01})
     write_study(runs, tmp_path / "out")
     _, _, header, _, half, _, *pairs = (tmp_path / "out" / "table.md").read_text().splitlines()
     # Zero is 0.3 behind, then 0.5; Student's t of one degree of freedom: 0.4 ± 12.71 × 0.1414 / √2.
@@ -105,6 +106,9 @@ def test_the_table_and_pictures_are_written(tmp_path):
     assert header == "| group | method | seeds | before | after | sd | best | at step | steps |"
     assert half == "| small | half | 2 | 50.0% | 60.0% | 14.1% | 70.0% | 10 | 20 |"
     assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"curves.png"}
+    evaluated(runs[0], {0: 0.5, 20: 0.6})
+    write_study(runs, tmp_path / "out")
+    assert "at equal KL: not known, because a run has no KL" in (tmp_path / "out" / "table.md").read_text()
 
 
 @pytest.fixture
