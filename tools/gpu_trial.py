@@ -41,7 +41,7 @@ SMALL = "one_gpu/24gb/qwen3-0.6b-base"
 LARGE = "one_gpu/80gb/qwen3-4b-base"
 ADAPTER = "one_gpu/80gb/qwen3-4b-base-lora"
 # Where the CPU rehearses, models have these sizes instead of their own.
-TINY = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+TINY = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
 # Rounding in bf16 of an attention's output and gradient, relative to their norm.
 ROUNDING = 0.02
 SMOLLM2, PROBLEMS = Path("smollm2"), 8
@@ -144,10 +144,13 @@ def with_random_weights(preset: str, out: Path) -> RunConfig:
 def model_folder(model: str, folder: Path) -> Path:
     """A folder with the config.json of a model whose shape the package knows; a tiny one where there is no GPU."""
     from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     shape: ModelShape = shape_of(model)
     sizes = {**shape.model_dump(), **({} if detect().has_gpus else {**TINY, "vocab_size": 512, "num_hidden_layers": 8})}
-    AutoConfig.for_model(**sizes).save_pretrained(folder)
+    # Without its class vLLM takes a configuration for that of a pooling model.
+    architectures = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[shape.model_type]]
+    AutoConfig.for_model(**sizes, architectures=architectures).save_pretrained(folder)
     return folder
 
 

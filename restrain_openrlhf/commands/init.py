@@ -49,7 +49,9 @@ ONE_GPU = (
     *("one_gpu/24gb/llama3.2-3b-instruct-lora", "one_gpu/24gb/qwen3-4b-base-lora"),
 )
 SEVERAL_GPUS, CPU = ("dapo14k/qwen3-4b-base/restrain",), ("cpu/demo_capitals",)
-FILLED, SMALL_MODEL, LEAST_STEPS, TWO = 0.9, 500_000_000, 100, 2
+# The share of a GPU's memory that a layout may fill, parameters of a small model, steps that prompts are repeated for,
+# and prompts of the smallest file.
+FILLED, SMALL_MODEL, LEAST_STEPS, FEWEST_PROMPTS = 0.9, 500_000_000, 100, 2
 # The method of the first configuration.
 WRITTEN = "restrain"
 # New tokens that answers of a kind may need.
@@ -190,7 +192,7 @@ def _asked(options: Init, reader: PromptReader) -> list[OwnRow]:
         answer = plain_answer({"answer": row[column]}) if row.get(column) not in (None, "") else None
         own = {name: each for name, each in row.items() if name not in (column, *reader.found)}
         found.setdefault(text_of(prompt), OwnRow(prompt, answer, own))
-    if len(found) < TWO:
+    if len(found) < FEWEST_PROMPTS:
         raise DataError(f"{options.prompts}: has fewer than two different prompts, and one is held out. Give more.")
     return list(found.values())
 

@@ -19,7 +19,8 @@ from restrain_openrlhf.data.prepare import Prepared
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.records.folder import CONTENTS, GOLD_ANSWERS, VOTES_BEFORE, RunFolder
+from restrain_openrlhf.records.folder import CONTENTS, VOTES_BEFORE, RunFolder
+from restrain_openrlhf.records.inputs import GOLD_ANSWERS
 from restrain_openrlhf.records.metrics import read_held_out
 
 CARD, TEMPLATE = "README.md", Path(__file__).with_name("publish.md.j2")

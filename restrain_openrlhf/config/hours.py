@@ -10,7 +10,7 @@ from restrain_openrlhf.config.memory import GIB, ModelShape, estimate
 
 # Tokens of a prompt with its response, in the mean; assumed.
 TOKENS = 1_200
-# vLLM batches so many rollouts at most, and no preset's engine is assumed to generate more tokens a second.
+# An engine is assumed to batch at most so many rollouts, and to generate at most so many tokens a second.
 _DRAWN, _FASTEST = 512, 8_000.0
 
 

@@ -23,7 +23,7 @@ PAPER = "paper"
 SOURCES = {
     "GMAE": "arXiv 2609.36750, all rows by its authors, also RESTRAIN's: 211 steps of 64 prompts x 16 (of 32), "
     "on verl with its own prompts; T 0.6, top-p 0.95, top-k 20, mean of 16; the checkpoint chosen by gold (DAPO-500); "
-    "AMC taken as 83 problems, since 24.3 % is no share of 40 x 16 responses",
+    "its AMC is taken for the 83 problems, because 24.3 % cannot come from 40 problems x 16 responses",
     "SCRL": "arXiv 2603.19880, read from a summary: its prompts, steps and checkpoint are not known here. Its rows of "
     "RESTRAIN and TTRL are the RESTRAIN paper's own (Table 3), so the comparison is not independent",
 }

@@ -25,7 +25,7 @@ from restrain_openrlhf.hook.launch.preflight import CHECKED, check_inputs
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
-from restrain_openrlhf.records.folder import claim_checkpoints
+from restrain_openrlhf.records.inputs import claim_checkpoints
 
 # How many threads each process computes with: a user's own number comes before the device's.
 THREADS = "OMP_NUM_THREADS"

@@ -196,9 +196,9 @@ def _sequences(position_ids: Any, batch: int, length: int) -> tuple[Any, int]:
     import torch  # noqa: PLC0415 - the caller has it
 
     key = position_ids._version, batch, length
-    kept = getattr(position_ids, KEPT, {})
+    kept: Mapping[tuple[int, int, int], tuple[Any, int]] = getattr(position_ids, KEPT, {})
     if key in kept:
-        return kept[key]  # type: ignore[no-any-return]
+        return kept[key]
     begins = (position_ids.expand(batch, length).reshape(-1) == 0).nonzero().flatten()
     bounds = torch.nn.functional.pad(begins, (0, 1), value=batch * length).to(torch.int32)
     found = bounds, int(bounds.diff().max())

@@ -6,10 +6,15 @@ from typing import get_args
 
 import pytest
 
+from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.config.hours import CARDS, CardName
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import WORDS
+from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.reference import ReferenceRow
+from restrain_openrlhf.reference.offline_engine import Rollout
 from tests.command_line import restrain
+from tests.reference import toy
 
 LLAMA, QWEN = "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-0.6B-Base"
 CHATS = [
@@ -109,3 +114,16 @@ def test_what_cannot_be_set_up_is_refused_and_nothing_is_written(tmp_path, rows,
 
 def test_every_card_can_be_typed():
     assert get_args(CardName) == tuple(CARDS)
+
+
+def test_a_base_vote_chooses_the_kind_whose_answers_agree_most(tmp_path):
+    prompts, kind = toy.prompts(4), parse_kind({"name": "text"})
+    texts = ("I think it is Rome, surely so.", "Well, Rome, is my guess.", "Rome, as all know.", "It: Rome, yes.")
+    rollouts = [Rollout(text, 5, truncated=False) for text in texts]
+    write_rows(tmp_path / "ref.jsonl", [ReferenceRow.of(kind, prompt, rollouts, is_shown=True) for prompt in prompts])
+    made = {"answers": kind.model_dump(mode="json"), "extractor_version": kind.whole_version}
+    toy.provenance(prompts, **made).write(tmp_path / "ref.jsonl")
+    done = init(tmp_path, CAPITALS, "--model", QWEN, "--gpu", "A100", "--votes", "ref.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "answers: {name: text, read: agreed}" in (tmp_path / "mine" / "restrain.yaml").read_text()
+    assert "reads 100% (100% agree with another one of their group)" in done.stdout

@@ -25,7 +25,7 @@ FORMULA = PapersLoss(gradient.GROUPS, gradient.PROMPT_WEIGHTS, gradient.BETA, gr
 
 
 def prepared(case, own, limit):
-    """A policy outside of DeepSpeed, a trainer, and rollouts that vLLM drew with log-probabilities of its own."""
+    """A policy, its trainer, and rollouts with made-up log-probabilities in the place of vLLM's."""
     os.environ |= to_environment(
         HookConfig(method=parse_settings({"name": "ttrl"}), own_old_log_probs=own, logprob_gap_limit=limit)
     )

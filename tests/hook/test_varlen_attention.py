@@ -15,6 +15,7 @@ from openrlhf.models import Actor  # noqa: E402
 from openrlhf.models.ring_attn_utils import unpad_and_slice_tensor  # noqa: E402
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
+from restrain_openrlhf.machine import flash_attention  # noqa: E402
 from restrain_openrlhf.machine.flash_attention import BY_TORCH, BY_TORCH_IN_TRANSFORMERS  # noqa: E402
 from tests.hook.test_right_padding import LIMIT, MODELS, WINDOW, batch, one_by_one, padded, policy  # noqa: E402
 
@@ -57,6 +58,19 @@ def test_padded_on_the_right_it_is_right_too(load):
     actor.packing_samples = False
     log_probs, _ = padded(actor, *batched)
     assert torch.allclose(log_probs, eagerly(actor, sequences)[0], rtol=0, atol=LIMIT)
+
+
+def test_the_layers_of_a_pass_find_the_sequences_once_and_a_changed_batch_anew(monkeypatch):
+    """Looking for the sequences makes the device finish its work: it is counted by the search for their beginnings."""
+    searches, search = [], torch.Tensor.nonzero
+    monkeypatch.setattr(torch.Tensor, "nonzero", lambda given: searches.append(1) or search(given))
+    positions = torch.tensor([[0, 1, 2, 0, 1]])
+    found = [flash_attention._sequences(positions, 1, 5) for _layer in range(3)]
+    assert [(bounds.tolist(), longest) for bounds, longest in found] == [([0, 3, 5], 3)] * 3
+    assert len(searches) == 1
+    positions[0, 3] = 3
+    assert flash_attention._sequences(positions, 1, 5)[1] == 5
+    assert len(searches) == 2
 
 
 def test_a_sliding_window_is_refused(load):

@@ -19,7 +19,8 @@ from restrain_openrlhf.config.yaml_file import (
 )
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.method import parse_settings
-from restrain_openrlhf.records.folder import Completion, RunFolder, RunRecord, claim_checkpoints, contents
+from restrain_openrlhf.records.folder import Completion, RunFolder, RunRecord
+from restrain_openrlhf.records.inputs import claim_checkpoints, contents
 
 
 def config(tmp_path, **method):

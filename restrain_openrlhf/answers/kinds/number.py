@@ -44,8 +44,9 @@ _SAYS = re.compile(
     r"(?:(?:about|approximately|actually|equal\sto|equivalent\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*",
     re.IGNORECASE,
 )
-# The end of a sentence that was cut off, an aside, a word before a number, and the day before a year.
-_CUT_OFF = re.compile(r"[\w,;(+*/=-]\s*\Z")
+# The end of a sentence that breaks off (a letter or a digit ends many complete responses), an aside, a word before a
+# number, and the day before a year.
+_CUT_OFF = re.compile(r"[,;(+*/=-]\s*\Z")
 _IN_BRACKETS = re.compile(r"(?<=[\w%])\s\([^()]*\)")
 _OF = re.compile(r"([^\W\d_]+)\s+of\s+\Z")
 _DAY = re.compile(r"\b(?:\d{1,2}(?:st|nd|rd|th)?\s)?[A-Z][a-z]+\s(?:\d{1,2}(?:st|nd|rd|th)?,?\s)?(?=\d{4}\b)")

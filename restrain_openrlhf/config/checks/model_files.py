@@ -96,7 +96,7 @@ def template_of(model: str) -> str:
 
 
 def context_of(model: str) -> int | None:
-    """The most tokens that a model reads, by its files; None if they are not here or do not say it."""
+    """The longest context of a model in tokens, from its config.json; None without that file or that entry."""
     found = _json(model, "config.json").get("max_position_embeddings")
     return found if isinstance(found, int) else None
 

@@ -11,7 +11,7 @@ from restrain_openrlhf.config.memory import GIB
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import CheckpointError
 from restrain_openrlhf.hook.fixes import lora
-from restrain_openrlhf.records.folder import ACTOR, LATEST
+from restrain_openrlhf.records.inputs import ACTOR, LATEST
 
 # The suffix of a model's folder while it is written; the folder of a whole model never has it.
 PARTIAL = ".partial"

@@ -13,7 +13,8 @@ from restrain_openrlhf.hook.launch.preflight import CHECKED, check_inputs
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
 from restrain_openrlhf.hook.launch.stop_rules import Watch, with_labels
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_module, start_module
-from restrain_openrlhf.records.folder import MODEL, Completion, RunFolder, RunRecord
+from restrain_openrlhf.records.folder import Completion, RunFolder, RunRecord
+from restrain_openrlhf.records.inputs import MODEL
 from restrain_openrlhf.records.metrics import StepRow, each_step, read_steps, step_row
 
 POLL_SECONDS = 0.5

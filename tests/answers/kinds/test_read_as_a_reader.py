@@ -30,7 +30,7 @@ def read(response):
 
 @pytest.mark.parametrize(
     ("part", "kind", "complete", "states", "right", "responses", "wrong"),
-    [("first", "number", True, 75, 73, 126, 4), ("first", "number", False, 96, 90, 231, 21),
+    [("first", "number", True, 75, 73, 126, 4), ("first", "number", False, 96, 90, 231, 28),
      ("first", "choice", True, 120, 118, 171, 3), ("first", "choice", False, 140, 135, 231, 11),
      ("later", "number", True, 52, 46, 78, 4), ("later", "number", False, 56, 49, 107, 12),
      ("later", "choice", True, 37, 34, 67, 3), ("later", "choice", False, 46, 40, 90, 6)],
@@ -67,7 +67,9 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("There are 3 slices of cake left.", CAKE, "3"), ("So we have 36 pens in 6 boxes.", ASKED, "36"),
      ("We need 36 pens (12 in total).", ASKED, "36"), ("In all, 12 and then 36 pens were there.", ASKED, "36"),
      ("Pens are in 6 boxes of 4 rows, 3 deep.", ASKED, None), ("A box has 6 pens. You need 6 times 5 = ", ASKED, None),
-     ("The boxes have 36 pens. So the pens in 6 boxes are 3", ASKED, "36"), ("36 in all - 36.", ASKED, "36"),
+     # Many complete responses end without a full stop; one that was cut off has no vote.
+     ("There are 6 boxes. Each has 6 pens. So there are 36 pens", ASKED, "36"), ("36 in all - 36.", ASKED, "36"),
+     ("A box has 6 pens. The total is 36", ASKED, "36"), ("Rows have 6 pens. Boxes have 36", ASKED, "36"),
      ("A box costs 3, and the pens are 4.", ASKED, None), ("The pens are 10, which is 12 x 3 = 36.", ASKED, "36"),
      ("The answer is a story. Here are 25 of it.", ASKED, None), ("It is equivalent to 36.", ASKED, "36"),
      ("The war began on July 28, 1914.", WAR, "1914"), ("It began on 28 July 1914.", WAR, "1914"),
