@@ -28,11 +28,13 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.config.host_flags import host_flags, to_arguments
+from restrain_openrlhf.config.host_flags import to_arguments
+from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.plain_english import CAPITALS
 from restrain_openrlhf.data.demo_tasks.problems import write_gold
 from restrain_openrlhf.data.demo_tasks.smollm2 import make_smollm2, smollm2_folder
+from restrain_openrlhf.machine.devices import detect
 
 ROOT = Path(__file__).parent.parent
 PRESET = ROOT / "configs" / "cpu" / "demo_capitals.yaml"
@@ -80,7 +82,8 @@ def restrain(folder: Path, steps: int) -> list[str]:
 def stock(folder: Path, steps: int) -> list[str]:
     """The command of OpenRLHF without the hook, with the same flags, a reward and the column with answers."""
     (folder / "reward.py").write_text(REWARD)
-    flags = host_flags(load_run_config(PRESET, overrides(folder, steps)))
+    run = HostRun.of(load_run_config(PRESET, overrides(folder, steps)))
+    flags = {**detect().host_flags, **run.stated}
     changed = {
         "reward.remote_url": str(folder / "reward.py"),
         "data.label_key": "answer",
@@ -97,7 +100,6 @@ def run_host(words: Sequence[str]) -> None:
 
     from restrain_openrlhf.config.gpu_layout import GpuLayout
     from restrain_openrlhf.config.host_flags import ENTRY_POINT, parse
-    from restrain_openrlhf.machine.devices import detect
 
     device = detect()
     device.install()
@@ -178,7 +180,8 @@ def main() -> None:
             output = folder / "output"
             log = output if command is stock else folder / "run" / "train.log"
             runs[name] = watch(command(folder, options.steps), package.resolve(), log, output)
-    Console(width=200).print(table_of(runs))
+            # Now, because a later run may fail.
+            Console(width=200).print(table_of(runs))
 
 
 if __name__ == "__main__":
