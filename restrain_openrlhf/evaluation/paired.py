@@ -1,5 +1,6 @@
 """Two runs on the same problems: the difference of their accuracies, with its interval over problems or seeds."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -8,7 +9,7 @@ from math import comb
 import numpy as np
 
 from restrain_openrlhf.data.jsonl import read_rows
-from restrain_openrlhf.evaluation.grade import GradeRow
+from restrain_openrlhf.evaluation.grade import GradeRow, majority_right
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance, Result
 
 # The 97.5 % quantiles of Student's t with 1, 2, … degrees of freedom; the last stands for all that follow.
@@ -16,6 +17,7 @@ STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 RESAMPLES = 10_000
 TAILS = (2.5, 97.5)
 SIGNIFICANT = 0.05
+FATES = ("learned", "corrupted", "flipped", "unchanged")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,22 @@ def mcnemar(won: int, lost: int) -> float:
     return float(min(1.0, 2 * tail / 2**of))
 
 
+def damage(before: Sequence[GradeRow], after: Sequence[GradeRow]) -> str:
+    """What became of the majorities of the same problems, such as `flipped` from one wrong text to another.
+
+    TTRL-Guard (https://arxiv.org/abs/2605.19444) counts problems so, since pass@1 hides what a run unlearns.
+    """
+    found = Counter(_fate(one, other) for one, other in zip(before, after, strict=True))
+    return ", ".join(f"{found[fate]} {fate}" for fate in FATES)
+
+
+def _fate(before: GradeRow, after: GradeRow) -> str:
+    was, now = (majority_right(row.group, row.correct) for row in (before, after))
+    if was != now:
+        return "learned" if now else "corrupted"
+    return "unchanged" if was or before.group.majority == after.group.majority else "flipped"
+
+
 def over_seeds(gains: Sequence[float]) -> str:
     """The mean of differences of pass@1 at equal seeds, with its 95 % interval by Student's t, and what may be said."""
     count, mean = len(gains), float(np.mean(gains))
@@ -91,4 +109,5 @@ def _compared(
     found = paired_difference(before, after)
     test = "" if found.mcnemar is None else f", McNemar's exact p {found.mcnemar:.2g}"
     bounds = f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-    return f"{100 * found.value:+.1f} points {bounds} over the same {found.problems} problems{test}"
+    majorities = f"majorities: {damage(before, after)}"
+    return f"{100 * found.value:+.1f} points {bounds} over the same {found.problems} problems{test}; {majorities}"

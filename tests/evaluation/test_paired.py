@@ -5,7 +5,7 @@ import pytest
 
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.evaluation.paired import mcnemar, over_seeds, paired_difference
+from restrain_openrlhf.evaluation.paired import damage, mcnemar, over_seeds, paired_difference
 from tests.command_line import restrain
 from tests.evaluation.test_table import result, write_run
 
@@ -52,6 +52,22 @@ def test_the_bounds_are_those_of_the_normal_approximation_where_problems_are_man
     assert found.mcnemar is None
 
 
+def test_each_problem_is_learned_corrupted_flipped_or_unchanged():
+    """By the majorities of 3: two stay right or wrong, one answer becomes right, one wrong, and one wrong another."""
+
+    def row(n: int, group: str) -> GradeRow:
+        classes, right = tuple(map("".join(dict.fromkeys(group)).index, group)), tuple(each == "a" for each in group)
+        return GradeRow(id=str(n), gold="a", answers=tuple(group), classes=classes, correct=right)
+
+    def rows(*groups: str) -> list[GradeRow]:
+        return [row(*each) for each in enumerate(groups)]
+
+    before, after = rows("aab", "bba", "bba", "aab", "bbc"), rows("aaa", "bbb", "aab", "bba", "ccb")
+    assert damage(before, after) == "1 learned, 1 corrupted, 1 flipped, 2 unchanged"
+    assert damage(after, before) == "1 learned, 1 corrupted, 1 flipped, 2 unchanged"
+    assert damage(before, before) == "0 learned, 0 corrupted, 0 flipped, 5 unchanged"
+
+
 @pytest.mark.parametrize(
     ("gains", "said"),
     [
@@ -84,7 +100,7 @@ def test_the_table_says_it_for_each_two_runs_and_compares_no_others(tmp_path):
     other = compared(tmp_path, "other", graded(yes, yes, yes, yes), problems_digest="of others")
     said = restrain("table", base, mine, other, "--base", "Qwen/Qwen3-4B-Base").stdout
     assert "- mine − base, MATH-500: +37.5 points [" in said
-    assert "over the same 4 problems\n" in said
+    assert "over the same 4 problems; majorities: " in said
     assert "- other − base, MATH-500: not compared, because their problems differ\n" in said
     (tmp_path / "mine" / "math500" / "grades.jsonl").unlink()
     assert "grades.jsonl is missing; `restrain regrade` writes it\n" in restrain("table", base, mine).stdout
