@@ -231,6 +231,6 @@ def test_on_a_gpu_two_and_four_layers_are_measured_and_held_against_its_size(sho
     outcome, speed = memory.check_memory(tmp_path, config)
     assert [(layers, attention) for layers, attention, _ in asked] == [(2, "the device's"), (4, "the device's")]
     assert len({log for *_, log in asked}) == 2
-    assert (outcome.verdict, outcome.numbers["peak_gib"]) == (verdict, 18)
+    assert outcome.verdict == verdict
     assert outcome.found.startswith("18.0 GiB at 6 layers by extrapolation, 6.0 of them between steps")
-    assert speed.numbers == {"tokens_per_second": 32, "hours": pytest.approx(1000 * 512 * 32 / 32 / 3600)}
+    assert speed.found.startswith("3.00 seconds, 32 tokens a second on one GPU; 1,000 steps of CONFIG are 142.2 hours")
