@@ -25,7 +25,9 @@ from restrain_openrlhf.config.documents import HOURS_FILE
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches, rollouts_of_step
 from restrain_openrlhf.config.host_flags import flags_of, host_parser
 from restrain_openrlhf.config.hours import CARDS, TOKENS, operations_of_training, paddings, step_seconds
-from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB, Phase
+from restrain_openrlhf.config.memory.shape import shape_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.method import METHODS
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig

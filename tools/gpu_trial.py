@@ -22,8 +22,7 @@ from restrain_openrlhf.commands.gpu_check.memory import check_memory
 from restrain_openrlhf.commands.gpu_check.small_run import STEPS, SmallRun, check_training, on_one_gpu, shared_run
 from restrain_openrlhf.config.command_line import find_config, override_words, parse_overrides
 from restrain_openrlhf.config.host_flags import agent_path, to_arguments
-from restrain_openrlhf.config.memory import shape_of
-from restrain_openrlhf.config.memory.shape import ModelShape
+from restrain_openrlhf.config.memory.shape import ModelShape, shape_of
 from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION

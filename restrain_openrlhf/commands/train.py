@@ -23,7 +23,9 @@ from restrain_openrlhf.config.command_line import find_config, parse_overrides, 
 from restrain_openrlhf.config.documents import FLAGS, HOURS_FILE, dump_yaml, typed
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of, is_installed
-from restrain_openrlhf.config.memory import GIB, as_markdown, estimate, shape_of
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB, as_markdown
+from restrain_openrlhf.config.memory.shape import shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory, why_unsupported
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError

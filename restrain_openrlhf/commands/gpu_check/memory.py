@@ -16,7 +16,9 @@ from typing import Any, cast
 from restrain_openrlhf.commands.gpu_check import CheckOutcome, host_step, judged, measured, skipped
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollouts_of_step
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
+from restrain_openrlhf.config.memory.estimate import CONTEXT, estimate
+from restrain_openrlhf.config.memory.lines import GIB, TRAINING
+from restrain_openrlhf.config.memory.shape import NoEstimateError, shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump

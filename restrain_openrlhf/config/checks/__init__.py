@@ -18,7 +18,9 @@ from restrain_openrlhf.config.checks.keys import (
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.gpu_layout import NodeShape
 from restrain_openrlhf.config.host_flags import Flags, flags_of, host_parser
-from restrain_openrlhf.config.memory import GIB, why_it_cannot_fit
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB
+from restrain_openrlhf.config.memory.shape import NoEstimateError, shape_of
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import Method, build
@@ -45,6 +47,15 @@ def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = No
             raise ConfigError(reason)
     if reason := why_it_cannot_fit(flags, gpu_bytes):
         raise ConfigError(reason)
+
+
+def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
+    """Why the memory that is certain does not fit; None also where the GPU's or the model's size is not known."""
+    try:
+        found = estimate(flags, shape_of(str(flags["actor.model_name_or_path"])), gpu_bytes)
+    except NoEstimateError:
+        return None
+    return found.why_it_cannot_fit(float(flags["vllm.gpu_memory_utilization"]))
 
 
 def flags_on_nodes(config: RunConfig, shape: NodeShape) -> dict[str, Any]:

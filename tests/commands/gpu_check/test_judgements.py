@@ -20,7 +20,9 @@ from restrain_openrlhf.commands.gpu_check.small_run import (  # noqa: E402
     judge_syncs,
     on_one_gpu,
 )
-from restrain_openrlhf.config.memory import CONTEXT, GIB, shape_of  # noqa: E402
+from restrain_openrlhf.config.memory.estimate import CONTEXT  # noqa: E402
+from restrain_openrlhf.config.memory.lines import GIB  # noqa: E402
+from restrain_openrlhf.config.memory.shape import shape_of  # noqa: E402
 from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402

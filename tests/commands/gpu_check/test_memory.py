@@ -14,7 +14,8 @@ from transformers import Qwen3Config  # noqa: E402
 from restrain_openrlhf.commands.gpu_check import memory  # noqa: E402
 from restrain_openrlhf.config import this_machine  # noqa: E402
 from restrain_openrlhf.config.host_flags import to_arguments  # noqa: E402
-from restrain_openrlhf.config.memory import CONTEXT, GIB  # noqa: E402
+from restrain_openrlhf.config.memory.estimate import CONTEXT  # noqa: E402
+from restrain_openrlhf.config.memory.lines import GIB  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.machine.device import Device  # noqa: E402
 from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402

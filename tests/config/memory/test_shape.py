@@ -91,7 +91,7 @@ def test_what_lora_trains_is_what_peft_adds(built, model, targets):
 def test_what_is_not_covered_is_refused_with_the_way_out(tmp_path, config, message):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="Name a folder that holds the model's config.json") as error:
+    with pytest.raises(ConfigError, match=r"Name a folder that holds the model's config\.json") as error:
         shape_of(str(tmp_path))
     assert message in str(error.value)
 
