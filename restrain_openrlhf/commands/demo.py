@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -28,9 +28,6 @@ from restrain_openrlhf.method import METHODS, build, parse_settings
 from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
-
-if TYPE_CHECKING:
-    from restrain_openrlhf.evaluation.figures import Curve
 
 # If more of the majorities than this share are one answer, the result says so.
 TEMPLATE_SHARE = 0.5
@@ -284,8 +281,12 @@ def write_report(out: Path, task: DemoTask, results: Sequence[MethodResult]) -> 
 
     page = out / "report.html"
     runs = [figures.load_curves(train_folder(out, each.method), each.method) for each in results]
-    curves = figures.draw_held_out(held_out_curves(out, results))
-    drawn = {"curves": curves, "votes": figures.draw_panels(runs, figures.VOTES)}
+    held_out = []
+    for each in results:
+        rows = read_held_out(train_folder(out, each.method))
+        values = np.array([[row.pass_at_1 for row in rows]])
+        held_out.append(figures.Curve("demo", each.method, tuple(row.step for row in rows), values))
+    drawn = {"curves": figures.draw_held_out(held_out), "votes": figures.draw_panels(runs, figures.VOTES)}
     titles = ("Held-out pass@1 by training step", "Votes")
     pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
     sets: Mapping[str, Mapping[str, Change]] = {
@@ -296,18 +297,6 @@ def write_report(out: Path, task: DemoTask, results: Sequence[MethodResult]) -> 
     lead = " ".join(map(sentence, results))
     figures.write_page(page, f"Label-free training on {task.about}", lead, tables, list(pictures))
     return page
-
-
-def held_out_curves(out: Path, results: Sequence[MethodResult]) -> "list[Curve]":
-    """Held-out pass@1 by step, a curve for each method."""
-    from restrain_openrlhf.evaluation.figures import Curve  # noqa: PLC0415 - imports matplotlib
-
-    found = []
-    for result in results:
-        rows = read_held_out(train_folder(out, result.method))
-        values = np.array([[row.pass_at_1 for row in rows]])
-        found.append(Curve("demo", result.method, tuple(row.step for row in rows), values))
-    return found
 
 
 def _table(changes: Mapping[str, Change]) -> tuple[Sequence[str], list[list[str]]]:

@@ -29,8 +29,8 @@ FLAGS, MODEL, CHAT_TEMPLATE = "openrlhf", "actor.model_name_or_path", "data.appl
 LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Numbers such as 1e-5, 1.5e5 and -.5 too, which YAML 1.1, and so PyYAML, reads as texts.
 FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+\.\d*|\d+(?=[eE]))(?:[eE][-+]?\d+)?$", re.ASCII)
-# pydantic's types of four errors.
-UNKNOWN, MISSING, MISSHAPEN, NO_LIST = "extra_forbidden", "missing", "string_pattern_mismatch", "list_type"
+# pydantic's types of three errors.
+UNKNOWN, MISSING, MISSHAPEN = "extra_forbidden", "missing", "string_pattern_mismatch"
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -230,8 +230,7 @@ def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
     found = _without_password(repr(error["input"]))
     *block, name = map(str, error["loc"])
     if error["type"] not in (MISSING, UNKNOWN, MISSHAPEN):
-        is_one = error["type"] == NO_LIST and isinstance(error["input"], str)
-        reason = f"give a list: [{error['input']}]" if is_one else error["msg"].removeprefix("Value error, ")
+        reason = error["msg"].removeprefix("Value error, ")
         return _without_password(f"{key} is {found}: {reason[:1].lower()}{reason[1:]}.")
     known = _fields_of(kind, block)
     if error["type"] == MISSHAPEN:

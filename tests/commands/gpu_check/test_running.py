@@ -101,8 +101,7 @@ def test_the_configurations_own_sum_and_flash_attention_where_it_is_there_are_tr
     config = load_run_config(find_config("dapo14k/qwen3-4b-base/restrain"))
     by_name = {line.name: line for line in gradient.check_gradient(tmp_path, config)}
     flash = [line for name, line in by_name.items() if "flash_attention_2" in name]
-    assert {line.verdict for line in flash} == {"skipped" if missing else "pass"}
-    assert len(flash) == 2
+    assert [line.verdict for line in flash] == ([] if missing else ["pass"] * 2)
     own = f"gradient: {gradient.sum_of(HostRun.of(config).flags).name}"
     assert [name for name, line in by_name.items() if line.verdict == "fail"] == [own, "hook"]
     plain = [line.name for line in gradient.check_gradient(tmp_path, None)]
