@@ -87,11 +87,11 @@ class Refusal:
 
 
 def refusals(checks: Sequence[Check], config: HookConfig, flags: Flags, method: Method) -> list[Refusal]:
-    """The refusals of the checks, in order. No change makes another check refuse."""
+    """The refusals of the checks, in order."""
     now, found = dict(flags), list[Refusal]()
     for check in checks:
         if _counts(check, now, config, method) and (reason := check(now, config, method)):
-            found.append(Refusal(check, reason, _change(reason, check, checks, config, now, method)))
+            found.append(Refusal(check, reason, _change(reason, check, config, now, method)))
             now |= found[-1].change
     # Leave out a refusal without a change that a later change has removed.
     return [each for each in found if each.change or each.check(now, config, method)]
@@ -102,19 +102,10 @@ def _counts(check: Check, flags: Flags, config: HookConfig, method: Method) -> b
     return check not in LAYOUT or not any(each(flags, config, method) for each in OUT_OF_BOUNDS)
 
 
-def _change(
-    reason: str, check: Check, checks: Sequence[Check], config: HookConfig, now: Flags, method: Method
-) -> Flags:
-    """Of the changes that the reason suggests, one that removes this refusal and leaves the fewest others."""
-
-    def refusing(flags: Flags) -> set[Check]:
-        asked = (each for each in checks if _counts(each, flags, config, method))
-        return {each for each in asked if each(flags, config, method)}
-
-    before = refusing(now)
-    after = [(change, refusing({**now, **change})) for change in _changes_in(reason, now)]
-    helping = [(len(left), change) for change, left in after if left <= before - {check}]
-    return min(helping, key=lambda each: each[0], default=(0, {}))[1]
+def _change(reason: str, check: Check, config: HookConfig, now: Flags, method: Method) -> Flags:
+    """The first of the changes that the reason suggests under which the check does not refuse."""
+    changes = (each for each in _changes_in(reason, now) if not check({**now, **each}, config, method))
+    return next(changes, {})
 
 
 def _changes_in(reason: str, now: Flags) -> Iterator[Flags]:
