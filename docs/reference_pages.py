@@ -25,7 +25,9 @@ from restrain_openrlhf.config.documents import HOURS_FILE
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches, rollouts_of_step
 from restrain_openrlhf.config.host_flags import flags_of, host_parser
 from restrain_openrlhf.config.hours import CARDS, TOKENS, operations_of_training, paddings, step_seconds
-from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB, Phase
+from restrain_openrlhf.config.memory.shape import shape_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.method import METHODS
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
@@ -73,8 +75,7 @@ def configuration_page() -> str:
         "`extends: FILE` (a path relative to this file) merges this file over FILE, block by block. A block with "
         "another `name` (`method:`, `answers:`) replaces FILE's. FILE may extend another. `extends: "
         "PRESET` merges it over a preset, named as `restrain presets` lists it.\n",
-        "Words without quotes that YAML 1.1 and 1.2 read differently are refused: `016`, `1_000`, `1:20`, `yes`, "
-        "`off`, dates. `1e-5` is a number.\n",
+        "Words without quotes are read as PyYAML reads them (YAML 1.1: `yes` is true), and `1e-5` is a number.\n",
         "## The scoring service\n\nFor `restrain serve --config FILE`.\n",
         table(ServiceConfig),
         "## The cluster file\n\n`restrain k8s render --cluster FILE`. A key that is null or empty leaves what "

@@ -22,8 +22,7 @@ from restrain_openrlhf.commands.gpu_check.memory import check_memory
 from restrain_openrlhf.commands.gpu_check.small_run import STEPS, SmallRun, check_training, on_one_gpu, shared_run
 from restrain_openrlhf.config.command_line import find_config, override_words, parse_overrides
 from restrain_openrlhf.config.host_flags import agent_path, to_arguments
-from restrain_openrlhf.config.memory import shape_of
-from restrain_openrlhf.config.memory.shape import ModelShape
+from restrain_openrlhf.config.memory.shape import ModelShape, shape_of
 from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
@@ -121,7 +120,7 @@ def kernels(_out: Path) -> Iterable[CheckOutcome]:
 def training_step(preset: str, out: Path) -> Iterable[CheckOutcome]:
     """The peak memory of a preset's training step against its estimate, and the tokens a second, by random weights."""
     for each in check_memory(out, with_random_weights(preset, out)):
-        yield CheckOutcome(f"training step: {preset}", each.verdict, each.found, each.numbers)
+        yield CheckOutcome(f"training step: {preset}", each.verdict, each.found)
 
 
 def with_random_weights(preset: str, out: Path) -> RunConfig:
@@ -220,7 +219,7 @@ def sampling(preset: str, out: Path) -> Iterable[CheckOutcome]:
     tokens = sum(len(each.outputs[0].token_ids) for each in made)
     speed = tokens / (time.monotonic() - start)
     found = f"{speed:,.0f} tokens a second, {rollouts} rollouts of {length} tokens at once"
-    yield judged(f"sampling: {preset}", tokens == rollouts * length, found, tokens_per_second=speed)
+    yield judged(f"sampling: {preset}", tokens == rollouts * length, found)
 
 
 def hook_beside_the_host(out: Path) -> Iterable[CheckOutcome]:

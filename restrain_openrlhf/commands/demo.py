@@ -4,11 +4,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
-from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from restrain_openrlhf.answers import AnswerKind
@@ -20,22 +19,16 @@ from restrain_openrlhf.data.demo_tasks.smollm2 import make_smollm2
 from restrain_openrlhf.data.demo_tasks.tasks import WORDS, DemoTask, task_named
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.result import Scores, accuracy
 from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, StepProgress, numbered
 from restrain_openrlhf.hook.launch.train import train
 from restrain_openrlhf.machine.processes import run_command
 from restrain_openrlhf.method import METHODS, build, parse_settings
-from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
 
-if TYPE_CHECKING:
-    from restrain_openrlhf.evaluation.figures import Curve
-
-RESULT_FILE = "result.json"
 # If more of the majorities than this share are one answer, the result says so.
 TEMPLATE_SHARE = 0.5
 ROLLOUTS = 16
@@ -56,7 +49,8 @@ EVALUATION: Mapping[str, object] = {
 }
 
 
-class Change(BaseModel, frozen=True):
+@dataclass(frozen=True)
+class Change:
     """What ROLLOUTS responses to each problem of a set are worth, before and after training.
 
     `greedy` has pass@1 of greedy responses before and after, in [0, 1]; None if a task does not ask for it.
@@ -67,29 +61,18 @@ class Change(BaseModel, frozen=True):
     greedy: tuple[float, float] | None = None
 
 
-class MethodResult(Change, frozen=True):
-    """The result of one method on held-out problems, and on those trained on, in a file that later reports read.
+@dataclass(frozen=True)
+class MethodResult:
+    """The result of one method on held-out problems and, if a task asks for it, on those trained on.
 
     `top_answer_share` is the share of prompts, in the last training step, whose majority answer is the most common one.
     """
 
     method: str
     problems: int
+    held_out: Change
     top_answer_share: float
     trained_on: Change | None = None
-
-    def write(self, folder: Path) -> None:
-        write_whole(folder / RESULT_FILE, self.model_dump_json() + "\n")
-
-    @classmethod
-    def read(cls, path: Path) -> "MethodResult":
-        """The result that an earlier run wrote. Raises RunError if another version wrote it."""
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except ValidationError:
-            raise RunError(
-                f"{path}: is not a result of this version's demo. Remove its folder, or choose another --out."
-            ) from None
 
 
 def demo(
@@ -125,7 +108,6 @@ def demo(
     own = task_named(task)
     chosen = replace(own, methods=tuple(dict.fromkeys(method or own.methods)), steps=steps or own.steps)
     this = Demo(out.absolute(), chosen, parse_overrides(overrides or []))
-    finished = all(map(this.trained, chosen.methods))
     shown = StepProgress(task, console)
     results, report = run_demo(this, shown.on_phase, shown.on_step)
     if own.on_smollm2:
@@ -134,10 +116,6 @@ def demo(
     for result in results:
         console.print(sentence(result), style="bold", soft_wrap=True)
     console.print(f"report: {report}", soft_wrap=True)
-    if finished:
-        console.print(
-            "Nothing was trained: this demo was finished before. To train again, choose another --out.", soft_wrap=True
-        )
 
 
 @dataclass(frozen=True)
@@ -158,17 +136,13 @@ class Demo:
         """Held-out problems with their answers."""
         return self.out / "heldout.jsonl"
 
-    def trained(self, method: str) -> bool:
-        """Whether training with this method has ended, so that it is not repeated."""
-        return RunFolder(train_folder(self.out, method)).completed.exists()
-
 
 def run_demo(
     demo: Demo,
     on_phase: OnPhase = lambda _name: None,
     on_step: OnStep = lambda _row, _total: None,
 ) -> tuple[list[MethodResult], Path]:
-    """Run the demo, or resume it. Returns each method's result, and the path of the report.
+    """Run the demo, or resume it. Returns each method's result, the best first, and the path of the report.
 
     `on_phase` gets the name of each part when it begins, and `on_step` what `train` passes on. Raises a RestrainError
     with the log's last lines if a part fails.
@@ -182,7 +156,8 @@ def run_demo(
         os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
     on_phase = numbered(on_phase, PARTS * len(configs))
     results = [_run_method(demo, method, config, on_phase, on_step) for method, config in configs.items()]
-    return results, write_report(demo.out, demo.task)
+    results.sort(key=lambda result: -result.held_out.after.pass_at_1)
+    return results, write_report(demo.out, demo.task, results)
 
 
 def write_task(demo: Demo) -> None:
@@ -230,7 +205,7 @@ def configure(demo: Demo, method: str) -> RunConfig:
 
 
 def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, on_step: OnStep) -> MethodResult:
-    """Sample missing rollouts of the base model, train, evaluate, and write the result."""
+    """Sample missing rollouts of the base model, train, and evaluate."""
     own, gold, on_smollm2 = demo.out / method, demo.out / GOLD, demo.task.on_smollm2
     own.mkdir(parents=True, exist_ok=True)
     on_phase(f"{method}: the frozen model votes on every prompt")
@@ -242,22 +217,20 @@ def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, o
     _sample(demo.task.model, config, demo.heldout, demo.out / BEFORE, EVALUATION_SEED)
     if on_smollm2:
         _sample(demo.task.model, config, demo.out / ALL, demo.out / GREEDY, EVALUATION_SEED, greedy=True)
-    on_phase(f"{method}: training{' is finished' if demo.trained(method) else ', beginning with Ray and vLLM'}")
+    on_phase(f"{method}: training, beginning with Ray and vLLM")
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.out / ALL if on_smollm2 else demo.heldout, own / AFTER, EVALUATION_SEED)
     if on_smollm2:
         _sample(run.model, config, demo.out / ALL, own / GREEDY, EVALUATION_SEED, greedy=True)
         run_command(["view", str(run.path), "--gold", str(gold)], own / "view.log")
-    result = MethodResult(
-        **vars(_change(demo, own, demo.out / BEFORE, demo.heldout, config.answers)),
-        method=method,
-        problems=demo.task.heldout,
-        top_answer_share=float(read_steps(run.metrics)[-1].votes["top_answer_share"]),
-        trained_on=_change(demo, own, demo.reference, gold, config.answers) if on_smollm2 else None,
+    return MethodResult(
+        method,
+        demo.task.heldout,
+        _change(demo, own, demo.out / BEFORE, demo.heldout, config.answers),
+        float(read_steps(run.metrics)[-1].votes["top_answer_share"]),
+        _change(demo, own, demo.reference, gold, config.answers) if on_smollm2 else None,
     )
-    result.write(own)
-    return result
 
 
 def _change(demo: Demo, own: Path, before: Path, gold_file: Path, kind: AnswerKind) -> Change:
@@ -268,7 +241,7 @@ def _change(demo: Demo, own: Path, before: Path, gold_file: Path, kind: AnswerKi
         return accuracy([row for row in load_reference(path).rows if row.problem_hash in gold], gold, kind)
 
     greedy = (scores(demo.out / GREEDY).pass_at_1, scores(own / GREEDY).pass_at_1) if demo.task.on_smollm2 else None
-    return Change(before=scores(before), after=scores(own / AFTER), greedy=greedy)
+    return Change(scores(before), scores(own / AFTER), greedy)
 
 
 def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int, greedy: bool = False) -> None:
@@ -277,28 +250,23 @@ def _sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int,
     sample_reference(config, out, model=str(model), prompts=str(prompts), seed=seed, **drawn)
 
 
-def results_in(out: Path) -> list[MethodResult]:
-    """The results of all methods in a demo's folder, best first."""
-    found = [MethodResult.read(path) for path in out.glob(f"*/{RESULT_FILE}")]
-    return sorted(found, key=lambda result: -result.after.pass_at_1)
-
-
 def train_folder(out: Path, method: str) -> Path:
     return out / method / "train"
 
 
 def sentence(result: MethodResult) -> str:
     """What happened to the policy of one method, in a sentence or two."""
-    before, after = result.before, result.after
+    held_out = result.held_out
+    before, after = held_out.before, held_out.after
     moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
     text = (
         f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} (base "
         f"model) to {after.pass_at_1:.1%} (trained model), and the accuracy of maj@{ROLLOUTS} went from "
         f"{before.maj_at_n:.1%} to {after.maj_at_n:.1%}."
     )
-    if result.greedy and (trained_on := result.trained_on) and trained_on.greedy:
+    if held_out.greedy and (trained_on := result.trained_on) and trained_on.greedy:
         text += (
-            f" Greedily it went from {result.greedy[0]:.1%} to {result.greedy[1]:.1%}; on the problems trained on, "
+            f" Greedily it went from {held_out.greedy[0]:.1%} to {held_out.greedy[1]:.1%}; on the problems trained on, "
             f"pass@1 from {trained_on.before.pass_at_1:.1%} to {trained_on.after.pass_at_1:.1%}, and greedily from "
             f"{trained_on.greedy[0]:.1%} to {trained_on.greedy[1]:.1%}."
         )
@@ -307,39 +275,28 @@ def sentence(result: MethodResult) -> str:
     return f"{text} At the end {result.top_answer_share:.0%} of its majorities are one and the same answer."
 
 
-def write_report(out: Path, task: DemoTask) -> Path:
-    """Write report.html and its figures into the demo's folder. Returns the page's path.
-
-    The report compares all methods that ran in the folder, this time or earlier.
-    """
+def write_report(out: Path, task: DemoTask, results: Sequence[MethodResult]) -> Path:
+    """Write report.html and its figures into the demo's folder. Returns the page's path."""
     from restrain_openrlhf.evaluation import figures  # noqa: PLC0415 - imports matplotlib
 
-    results, page = results_in(out), out / "report.html"
+    page = out / "report.html"
     runs = [figures.load_curves(train_folder(out, each.method), each.method) for each in results]
-    curves = figures.draw_held_out(held_out_curves(out, results))
-    drawn = {"curves": curves, "votes": figures.draw_panels(runs, figures.VOTES)}
+    held_out = []
+    for each in results:
+        rows = read_held_out(train_folder(out, each.method))
+        values = np.array([[row.pass_at_1 for row in rows]])
+        held_out.append(figures.Curve("demo", each.method, tuple(row.step for row in rows), values))
+    drawn = {"curves": figures.draw_held_out(held_out), "votes": figures.draw_panels(runs, figures.VOTES)}
     titles = ("Held-out pass@1 by training step", "Votes")
     pictures = map(figures.Picture, titles, figures.save_figures(drawn, out / "plots"))
     sets: Mapping[str, Mapping[str, Change]] = {
-        "Held-out accuracy": {each.method: each for each in results},
+        "Held-out accuracy": {each.method: each.held_out for each in results},
         "Accuracy on the problems trained on": {each.method: each.trained_on for each in results if each.trained_on},
     }
     tables = [figures.PageTable(title, *_table(changes)) for title, changes in sets.items() if changes]
     lead = " ".join(map(sentence, results))
     figures.write_page(page, f"Label-free training on {task.about}", lead, tables, list(pictures))
     return page
-
-
-def held_out_curves(out: Path, results: Sequence[MethodResult]) -> "list[Curve]":
-    """Held-out pass@1 by step, a curve for each method."""
-    from restrain_openrlhf.evaluation.figures import Curve  # noqa: PLC0415 - imports matplotlib
-
-    found = []
-    for result in results:
-        rows = read_held_out(train_folder(out, result.method))
-        values = np.array([[row.pass_at_1 for row in rows]])
-        found.append(Curve("demo", result.method, tuple(row.step for row in rows), values))
-    return found
 
 
 def _table(changes: Mapping[str, Change]) -> tuple[Sequence[str], list[list[str]]]:

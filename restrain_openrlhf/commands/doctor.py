@@ -70,7 +70,6 @@ def _table(findings: list[Finding]) -> Table:
 
 def _findings() -> Iterator[Finding]:
     """All checks, in the order in which they depend on each other."""
-    yield _python()
     yield _openrlhf()
     yield from (_package(*pinned) for pinned in {**installed().pins, **OWN_PINS}.items())
     torch, reason = version_of("torch"), why_another_torch()
@@ -107,11 +106,6 @@ def _tried(name: str, found: Callable[[], str]) -> Finding:
         return Finding(name, found(), True)
     except (RestrainError, ImportError) as error:
         return Finding(name, "no", False, str(error))
-
-
-def _python() -> Finding:
-    ok = (3, 11) <= sys.version_info[:2] <= (3, 12)
-    return _judged("Python", ".".join(map(str, sys.version_info[:3])), ok, "Use Python 3.11 or 3.12.")
 
 
 def _openrlhf() -> Finding:

@@ -26,8 +26,9 @@ from restrain_openrlhf.config.command_line import ANSWERS, KindOption, as_yaml, 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.hours import CARDS, CardName, hours
-from restrain_openrlhf.config.memory import GIB, estimate, shape_of
-from restrain_openrlhf.config.memory.shape import model_file
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB
+from restrain_openrlhf.config.memory.shape import model_file, shape_of
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.gold import GoldAnswer, sidecar_path
 from restrain_openrlhf.data.identity import text_hash

@@ -30,7 +30,7 @@ from restrain_openrlhf.commands.publish import publish
 from restrain_openrlhf.commands.score import agent_path, score, serve
 from restrain_openrlhf.commands.study import study
 from restrain_openrlhf.commands.train import presets, reference, show, train
-from restrain_openrlhf.commands.view.command import view
+from restrain_openrlhf.commands.view.page import view
 from restrain_openrlhf.errors import FULL_DISK, RestrainError
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -12,19 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
-from restrain_openrlhf.commands.options import to_folder
-from restrain_openrlhf.data.identity import ADAPTER, PATTERNS, model_fingerprint, refuse_incomplete
-from restrain_openrlhf.data.outputs import output_folder, write_whole
+from restrain_openrlhf.data.identity import model_fingerprint, refuse_incomplete
+from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.prepare import Prepared
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.records.folder import CONTENTS, VOTES_BEFORE, RunFolder
+from restrain_openrlhf.records.folder import CONTENTS, RunFolder
 from restrain_openrlhf.records.inputs import GOLD_ANSWERS
 from restrain_openrlhf.records.metrics import read_held_out
 
 CARD, TEMPLATE = "README.md", Path(__file__).with_name("publish.md.j2")
-TAG = "restrain-openrlhf"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # Where transformers and peft note the folder that a model was loaded from.
 LOADED_FROM = re.compile(r'("(?:_name_or_path|name_or_path|base_model_name_or_path)": )"[^"]*"')
@@ -33,45 +31,26 @@ SECRETS = re.compile(r"(TOKEN|API_KEY|PASSWORD|SECRET)$")
 
 def publish(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of `restrain train`.")],
-    out: Annotated[Path | None, to_folder("Folder to write.", show_default="RUN/hub")] = None,
-    base_model: Annotated[
-        str | None,
-        typer.Option(metavar="OWNER/NAME", help="Hub id of the base model, if training read it from a folder."),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="OWNER/NAME", help="What the model will be called on the hub.", show_default="OWNER/RUN"),
-    ] = None,
+    name: Annotated[str, typer.Option(help="What the model will be called on the hub.")] = "OWNER/NAME",
 ) -> None:
-    """Write a run's model and its card into a folder for the Hugging Face hub. Push it with `hf upload`.
+    """Write a run's model and its card into RUN/hub, a folder for the Hugging Face hub. Push it with `hf upload`.
 
     The card has the accuracies that `restrain eval` wrote into RUN/evaluation, if it is there.
     """
-    for option, value in (("--name", name), ("--base-model", base_model)):
-        if value is not None and not HUB_ID.fullmatch(value):
-            raise ConfigError(f"{option} {value!r}: is not a name on the hub. Give OWNER/NAME.")
     found = finished_run(run)
-    folder, called = output_folder(out or found.path / "hub"), name or f"OWNER/{found.path.name}"
-    if folder.exists():
-        raise ConfigError(f"--out {folder}: exists. Remove it, or name another folder.")
-    write_folder(found, folder, called, base_model, measured_accuracies(found))
-    typer.echo(f"folder: {folder}\nRead it, then push it: hf upload {called} {folder}")
+    if (folder := found.path / "hub").exists():
+        raise ConfigError(f"{folder}: exists. Remove it, and publish again.")
+    write_folder(found, folder, name, measured_accuracies(found))
+    typer.echo(f"folder: {folder}\nRead it, then push it: hf upload {name} {folder}")
 
 
 def finished_run(path: Path) -> RunFolder:
     """The finished run in a folder of `restrain train`. Raises RunError for another, ConfigError for cut weights."""
     run = RunFolder(path.absolute())
-    if any((folder / VOTES_BEFORE).exists() for folder in (run.path, run.path.parent)):
-        raise RunError(
-            f"{path}: was written by `test-time adapt`. The model that gave its answers is `chosen_model` in "
-            "result.json; push that folder with `hf upload`."
-        )
-    if not run.resolved.exists():
-        raise RunError(f"{path}: holds no run. Give the folder of `restrain train`.")
     if (completion := run.completion()) and completion.chosen_step == 0:
         raise RunError(f"{path}: has no model but the base model. {completion.ending}")
     if not (completion and run.trained.is_dir()):
-        raise RunError(f"{path}: the run has not ended. Run its command again to finish it, then publish it.")
+        raise RunError(f"{path}: holds no run that has ended. Give the folder of `restrain train`, or finish the run.")
     refuse_incomplete(run.trained)
     return run
 
@@ -82,56 +61,39 @@ def measured_accuracies(run: RunFolder) -> list[Result]:
     results = load_results(folder) if folder.is_dir() else []
     for how in (result.provenance for result in results):
         if how.model_fingerprint != model_fingerprint(str(run.trained)):
-            raise RunError(
-                f"{how.benchmark} was evaluated with another model ({how.model}). Run `restrain eval` on it."
-            )
+            raise RunError(f"{how.benchmark} was evaluated with {how.model}. Run `restrain eval` on {run.trained}.")
     return results
 
 
-def write_folder(run: RunFolder, out: Path, name: str, base_id: str | None, evaluations: Sequence[Result]) -> None:
+def write_folder(run: RunFolder, out: Path, name: str, evaluations: Sequence[Result]) -> None:
     """Write the whole folder or none of it. Raises RunError for private words in the files to publish."""
-    trained_from = str(run.flags()["actor.model_name_or_path"])
-    base = base_id or (trained_from if is_hub_id(trained_from) else None)
-    partial, shown = out.with_name(f".{out.name}.partial"), base or Path(trained_from).name
+    base = str(run.flags()["actor.model_name_or_path"])
+    shown = json.dumps(base if is_hub_id(base) else Path(base).name)
+    partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    for folder in ("", ADAPTER):
-        _copy_files(run.trained / folder, partial / folder, shown)
-    front = {"model_name": name, "base_model": base, **_licence(trained_from, base)}
-    write_whole(partial / CARD, card_text(run, front, shown, evaluations))
+    shutil.copytree(run.trained, partial, ignore=shutil.ignore_patterns(CARD))
+    for path in partial.rglob("*.json"):
+        text = LOADED_FROM.sub(lambda found: found[1] + shown, path.read_text(encoding="utf-8"))
+        path.write_text(text, encoding="utf-8")
+    write_whole(partial / CARD, card_text(run, name, base, evaluations))
     refuse_private(partial, run.path)
-    refuse_incomplete(partial)
     partial.rename(out)
 
 
-def _copy_files(source: Path, out: Path, base: str) -> None:
-    """Copy a model's files, weights as links where the file system can; JSON files name `base` as their origin."""
-    for path in sorted({path for pattern in (*PATTERNS, "*.bin") for path in source.glob(pattern) if path.is_file()}):
-        out.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".json":
-            text = path.read_text(encoding="utf-8")
-            write_whole(out / path.name, LOADED_FROM.sub(lambda found: found[1] + json.dumps(base), text))
-            continue
-        try:
-            os.link(path.resolve(), out / path.name)
-        except OSError:
-            shutil.copyfile(path, out / path.name)
-
-
-def _licence(model: str, hub_id: str | None) -> dict[str, Any]:
-    """The licence in the front matter of the base model's card, of its folder or the hub, under the hub's keys."""
+def _licence(model: str) -> dict[str, Any]:
+    """The licence in the front matter of the base model's card, in its folder or on the hub, under the hub's keys."""
     import httpx  # noqa: PLC0415 - see data/identity.py
     from huggingface_hub import ModelCard  # noqa: PLC0415 - costs a second
 
     card = Path(model) / CARD
-    if place := card if card.exists() else hub_id:
-        with suppress(httpx.HTTPError, OSError):
-            found = ModelCard.load(place, ignore_metadata_errors=True).data.to_dict()
-            return {key: found[key] for key in ("license", "license_name", "license_link") if found.get(key)}
+    with suppress(httpx.HTTPError, OSError, ValueError):
+        found = ModelCard.load(card if card.exists() else model, ignore_metadata_errors=True).data.to_dict()
+        return {key: found[key] for key in ("license", "license_name", "license_link") if found.get(key)}
     return {"license": "unknown"}
 
 
-def card_text(run: RunFolder, front: Mapping[str, Any], shown: str, evaluations: Sequence[Result]) -> str:
-    """The model card. `shown` names the base model; `front` begins the front matter, under the hub's keys."""
+def card_text(run: RunFolder, name: str, base: str, evaluations: Sequence[Result]) -> str:
+    """The card of a model that will be called `name`; `base` is its base model's hub id, or its folder."""
     from huggingface_hub import EvalResult, ModelCard, ModelCardData  # noqa: PLC0415 - costs a second
 
     record = run.record()
@@ -141,31 +103,32 @@ def card_text(run: RunFolder, front: Mapping[str, Any], shown: str, evaluations:
     source = re.split(r" \(|,", about.source)[0] if about else prompts
     # Accuracies in per cent, as the hub's model-index has them.
     measured = [
-        EvalResult("text-generation", how.benchmark, how.title, metric, round(100 * value, 1))
-        for how, scores in ((each.provenance, each.scores) for each in evaluations)
-        for metric, value in (("pass@1", scores.pass_at_1), (f"maj@{how.n}", scores.maj_at_n))
+        EvalResult("text-generation", each.provenance.benchmark, each.provenance.title, metric, round(100 * value, 1))
+        for each in evaluations
+        for metric, value in (("pass@1", each.scores.pass_at_1), (f"maj@{each.provenance.n}", each.scores.maj_at_n))
     ]
     data = ModelCardData(
-        **front,
+        model_name=name,
+        base_model=base if is_hub_id(base) else None,
+        **_licence(base),
         datasets=[source] if is_hub_id(source) else None,
         eval_results=measured or None,
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=[TAG, "reinforcement-learning", method["name"], run.kind.name],
+        tags=["restrain-openrlhf", "reinforcement-learning", method["name"], run.kind.name],
     )
     card = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
         run=run,
-        name=front["model_name"],
-        base=shown,
-        version=version(TAG),
+        name=name,
+        base=base if is_hub_id(base) else Path(base).name,
+        version=version("restrain-openrlhf"),
         method=method,
         needs_gold=build(parse_settings({"name": method["name"]})).needs_gold,
         labelled=record.get(CONTENTS, {}).get(GOLD_ANSWERS),
         about=about,
         prompts=prompts if is_hub_id(prompts) else Path(prompts).name,
-        has_adapter=(run.trained / ADAPTER).is_dir(),
         evaluations=evaluations,
         held_out=read_held_out(run.path),
     )

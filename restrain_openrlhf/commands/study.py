@@ -1,6 +1,5 @@
 """`restrain study`: trains configurations with several seeds, and compares their held-out accuracy."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -77,13 +76,8 @@ def plan_study(
     """
     if own := sorted(SET_BY_STUDY & (overrides or {}).keys()):
         raise ConfigError(f"--set {own[0]}: a study sets it for each run. Leave it out; --seeds and --out choose.")
-    counts = Counter((source.absolute().parent.name, source.stem) for source in sources)
-    (group, name), count = counts.most_common(1)[0]
-    if count > 1:
-        raise ConfigError(
-            f"{count} of the configurations are called {group}/{name}, and their runs would share a folder. Give each "
-            "only once, and rename those that differ."
-        )
+    if len({(source.absolute().parent.name, source.stem) for source in sources}) < len(sources):
+        raise ConfigError("Two configurations have one name, and their runs would share a folder. Rename one.")
     numbers = range(FIRST_SEED, FIRST_SEED + seeds)
     return [_run(source, seed, out, overrides or {}) for seed in numbers for source in sources]
 

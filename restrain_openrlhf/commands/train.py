@@ -23,7 +23,9 @@ from restrain_openrlhf.config.command_line import find_config, parse_overrides, 
 from restrain_openrlhf.config.documents import FLAGS, HOURS_FILE, dump_yaml, typed
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of, is_installed
-from restrain_openrlhf.config.memory import GIB, as_markdown, estimate, shape_of
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB, as_markdown
+from restrain_openrlhf.config.memory.shape import shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory, why_unsupported
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
@@ -69,33 +71,19 @@ def show(
     ] = False,
     gpu_memory: Annotated[
         float | None,
-        typer.Option(
-            metavar="GIB",
-            min=1,
-            max=10_000,
-            help="With --memory: the memory of one GPU.",
-            show_default="this machine's",
-        ),
-    ] = None,
-    model_config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --memory: the model's config.json.",
-            show_default=("the model's folder, the package or the hub's cache"),
-        ),
+        typer.Option(metavar="GIB", min=1, help="With --memory: the memory of one GPU.", show_default="this machine's"),
     ] = None,
 ) -> None:
     """Print the whole method and the exact OpenRLHF command, or, with --memory, its GPU memory. Starts nothing."""
-    if not memory and (gpu_memory is not None or model_config is not None):
-        raise ConfigError("--gpu-memory and --model-config work only with --memory. Add it.")
+    if not memory and gpu_memory is not None:
+        raise ConfigError("--gpu-memory works only with --memory. Add it.")
     resolved = load_run_config(config, parse_overrides(overrides or []))
     if is_installed():
         check_version()
     run = HostRun.of(resolved)
     refuse_settings(resolved, run.flags)
     if memory:
-        typer.echo(_memory(run.flags, gpu_memory, model_config))
+        typer.echo(_memory(run.flags, gpu_memory))
     else:
         _print_command(run)
     if note := note_on_run(run.config, run.flags):
@@ -113,9 +101,9 @@ def _print_command(run: HostRun) -> None:
         typer.echo(f"OpenRLHF is not installed: {record}.", err=True)
 
 
-def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config: Path | None) -> str:
+def _memory(flags: Mapping[str, object], gpu_memory: float | None) -> str:
     model = str(flags["actor.model_name_or_path"])
-    shape = shape_of(model, model_config)
+    shape = shape_of(model)
     found = estimate(flags, shape, int(gpu_memory * GIB) if gpu_memory is not None else visible_memory())
     return f"{model}: {shape.parameters:,} parameters. GiB (2^30 bytes) on each GPU.\n\n{as_markdown(found)}"
 

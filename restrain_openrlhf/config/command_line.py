@@ -75,6 +75,12 @@ def kind_word(kind: AnswerKind) -> str:
     return as_yaml({"name": kind.name, **changed}) if changed else kind.name
 
 
+def agent_word(agent: Agent) -> str:
+    """The word that `choose_agent` reads: the path, or the block where more is set."""
+    block = agent.model_dump(mode="json", exclude_defaults=True)
+    return as_yaml(block) if block.keys() - {"path"} else str(agent.path)
+
+
 # Fields of options that a command gets as a word: they hold what the word says, and are written as that word again.
 KindOption = Annotated[
     AnswerKind,
@@ -84,7 +90,7 @@ KindOption = Annotated[
 AgentOption = Annotated[
     Agent,
     BeforeValidator(lambda given: choose_agent(given) if isinstance(given, str) else given),
-    PlainSerializer(lambda agent: agent.word()),
+    PlainSerializer(agent_word),
 ]
 
 

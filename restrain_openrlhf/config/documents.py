@@ -27,21 +27,10 @@ PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": pars
 FLAGS, MODEL, CHAT_TEMPLATE = "openrlhf", "actor.model_name_or_path", "data.apply_chat_template"
 # PyYAML is ten times as fast on thousands of lines where it was built with libyaml.
 LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_TAG, _UNCLEAR = "tag:yaml.org,2002:", "!unclear"
-# YAML 1.2's core schema (10.3.2). PyYAML reads YAML 1.1; what the two read differently is refused, such as yes, 1_000,
-# 08, 1:20 and dates. The exception is a number such as 1e-5, which is a text in 1.1 alone.
-CORE = {
-    "null": re.compile(r"~|null|Null|NULL|"),
-    "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
-    "int": re.compile(r"[-+]?\d+|0o[0-7]+|0x[\da-fA-F]+", re.ASCII),
-    "float": re.compile(
-        r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", re.ASCII
-    ),
-}
-# Both read 016 as a number, but as 14 and 16; and .5. as a text.
-UNCLEAR = re.compile(r"[-+]?0\d+|[-+]?(?=.*\d)(?:\.[\d.]+|[\d.]+\.)", re.ASCII)
-# pydantic's types of four errors.
-UNKNOWN, MISSING, MISSHAPEN, NO_LIST = "extra_forbidden", "missing", "string_pattern_mismatch", "list_type"
+# Numbers such as 1e-5, 1.5e5 and -.5 too, which YAML 1.1, and so PyYAML, reads as texts.
+FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+\.\d*|\d+(?=[eE]))(?:[eE][-+]?\d+)?$", re.ASCII)
+# pydantic's types of three errors.
+UNKNOWN, MISSING, MISSHAPEN = "extra_forbidden", "missing", "string_pattern_mismatch"
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -118,30 +107,8 @@ def _extended(path: Path, word: str) -> Path:
     return found
 
 
-class _Resolver(yaml.resolver.Resolver):
-    """Decides what a word without quotes is, for reading and for writing, which puts quotes around unclear texts."""
-
-    def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
-        tag = str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
-        if kind is not yaml.ScalarNode or not implicit[0] or tag == _TAG + "merge":
-            return tag
-        newer = _TAG + next((name for name, form in CORE.items() if form.fullmatch(value)), "str")
-        if newer == _TAG + "float":
-            return newer
-        return _UNCLEAR if newer != tag or UNCLEAR.fullmatch(value) else tag
-
-
-class _StrictLoader(_Resolver, yaml.SafeLoader):
-    """Safe YAML that refuses duplicate keys, and words that are not what they look like."""
-
-    def construct_unclear(self, node: yaml.ScalarNode) -> Any:
-        raise yaml.constructor.ConstructorError(
-            None,
-            None,
-            f"{node.value} would be read as {yaml.safe_load(node.value)!r}. Write a number in decimal digits without "
-            f"leading zeros, write true or false, or put a text in quotes: '{node.value}'",
-            node.start_mark,
-        )
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -151,11 +118,12 @@ class _StrictLoader(_Resolver, yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_StrictLoader.add_constructor(_UNCLEAR, _StrictLoader.construct_unclear)
-
-
-class _Dumper(_Resolver, yaml.SafeDumper):
+class _Dumper(yaml.SafeDumper):
     """Safe YAML that `parse_yaml` reads as what was written."""
+
+
+for _each in (_StrictLoader, _Dumper):
+    _each.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("+-.0123456789"))
 
 
 def dump_yaml(value: object, **style: Any) -> str:
@@ -262,8 +230,7 @@ def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
     found = _without_password(repr(error["input"]))
     *block, name = map(str, error["loc"])
     if error["type"] not in (MISSING, UNKNOWN, MISSHAPEN):
-        is_one = error["type"] == NO_LIST and isinstance(error["input"], str)
-        reason = f"give a list: [{error['input']}]" if is_one else error["msg"].removeprefix("Value error, ")
+        reason = error["msg"].removeprefix("Value error, ")
         return _without_password(f"{key} is {found}: {reason[:1].lower()}{reason[1:]}.")
     known = _fields_of(kind, block)
     if error["type"] == MISSHAPEN:

@@ -6,7 +6,9 @@ from typing import Literal
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollouts_of_step
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.memory import GIB, ModelShape, estimate
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB
+from restrain_openrlhf.config.memory.shape import ModelShape
 
 # Tokens of a prompt with its response, in the mean; assumed.
 TOKENS = 1_200

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from restrain_openrlhf.answers import MATHEMATICS, AnyKind
-from restrain_openrlhf.config.documents import FLAGS, blocks, dump_yaml, override, own_path, read_yaml, typed
+from restrain_openrlhf.config.documents import FLAGS, blocks, override, own_path, read_yaml, typed
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
 
@@ -134,13 +134,6 @@ class Agent(Block):
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(f"agent: {self.path} cannot be read ({why}). Name the agent's Python file.") from None
-
-    def word(self) -> str:
-        """The option that `choose_agent` (config/command_line.py) reads: the path, or the block where more is set."""
-        block = self.model_dump(mode="json", exclude_defaults=True)
-        if set(block) == {"path"}:
-            return str(self.path)
-        return dump_yaml(block, default_flow_style=True, width=float("inf")).strip()
 
 
 class Key(Enum):

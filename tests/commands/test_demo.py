@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from restrain_openrlhf.commands import demo as command
-from restrain_openrlhf.commands.demo import Change, MethodResult, results_in, train_folder, write_report
+from restrain_openrlhf.commands.demo import Change, MethodResult, train_folder, write_report
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks import addition, premise
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import CAPITALS, PREMISE, TASKS
-from restrain_openrlhf.errors import DataError, RunError
+from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.result import Scores
 from restrain_openrlhf.hook.run_log import append_step
 from restrain_openrlhf.records.folder import Completion, RunFolder
@@ -100,18 +100,8 @@ def accuracy(value):
     )
 
 
-def made(method, after, **more):
-    return MethodResult(
-        method=method, problems=200, before=accuracy(0.5), after=accuracy(after), top_answer_share=0.1, **more
-    )
-
-
-@pytest.fixture
-def demo(tmp_path):
-    """A folder in which ttrl, then restrain ran one step."""
-    for method, after in (("ttrl", 0.3), ("restrain", 0.75)):
-        made(method, after).write(demo_of(tmp_path, method, after))
-    return tmp_path
+def made(method, after, greedy=None, trained_on=None):
+    return MethodResult(method, 200, Change(accuracy(0.5), accuracy(after), greedy), 0.1, trained_on)
 
 
 def demo_of(out, method, after):
@@ -124,8 +114,11 @@ def demo_of(out, method, after):
     return run.parent
 
 
-def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo):
-    text = write_report(demo, PREMISE).read_text()
+def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(tmp_path):
+    results = [made("restrain", 0.75), made("ttrl", 0.3)]
+    for each in results:
+        demo_of(tmp_path, each.method, each.held_out.after.pass_at_1)
+    text = write_report(tmp_path, PREMISE, results).read_text()
     assert "restrain: pass@1 on 200 held-out problems rose from 50.0% (base model) to 75.0% (trained model)" in text
     assert "ttrl: pass@1 on 200 held-out problems fell from 50.0% (base model) to 30.0% (trained model)" in text
     assert text.count("data:image/png") == 2
@@ -135,23 +128,14 @@ def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo)
 
 def test_a_pretrained_model_s_report_has_greedy_answers_and_the_problems_trained_on(tmp_path):
     trained_on = Change(before=accuracy(0.4), after=accuracy(0.9), greedy=(0.61, 0.62))
-    made("ttrl", 0.6, greedy=(0.41, 0.57), trained_on=trained_on).write(demo_of(tmp_path, "ttrl", 0.6))
-    text = write_report(tmp_path, CAPITALS).read_text()
+    demo_of(tmp_path, "ttrl", 0.6)
+    text = write_report(tmp_path, CAPITALS, [made("ttrl", 0.6, (0.41, 0.57), trained_on)]).read_text()
     assert "Greedily it went from 41.0% to 57.0%; on the problems trained on, pass@1 from 40.0% to 90.0%" in text
     assert "and greedily from 61.0% to 62.0%." in text
     held_out, trained = text.split("<h2>Accuracy on the problems trained on</h2>")
     for part, base, policy in ((held_out, "41.0%", "57.0%"), (trained, "61.0%", "62.0%")):
         assert "<th>greedy</th>" in part
         assert part.index(f"<td>{base}</td>") < part.index("<td>ttrl</td>") < part.index(f"<td>{policy}</td>")
-
-
-def test_results_come_back_as_they_were_written(demo):
-    assert [result.method for result in results_in(demo)] == ["restrain", "ttrl"]
-    kept = demo / "ttrl" / "result.json"
-    assert MethodResult.read(kept) == made("ttrl", 0.3)
-    kept.write_text("{}")
-    with pytest.raises(RunError, match="is not a result of this version's demo"):
-        results_in(demo)
 
 
 @pytest.fixture
@@ -169,7 +153,7 @@ def parts(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "load_reference", lambda _path: SimpleNamespace(rows=[]))
     monkeypatch.setattr(command, "accuracy", lambda *_given: accuracy(0.5))
     monkeypatch.setattr(command, "read_steps", lambda _path: [SimpleNamespace(votes={"top_answer_share": 0.1})])
-    monkeypatch.setattr(command, "write_report", lambda out, _task: out / "report.html")
+    monkeypatch.setattr(command, "write_report", lambda out, *_: out / "report.html")
     return tmp_path / "demo"
 
 
@@ -179,21 +163,11 @@ def said(out):
     return done.stderr
 
 
-def test_a_finished_demo_says_that_nothing_is_trained_again(parts):
+def test_each_part_of_each_method_is_said(parts):
     first = said(parts)
     assert "1 of 8: restrain: the frozen model votes on every prompt\n" in first
     assert "3 of 8: restrain: training, beginning with Ray and vLLM" in first
     assert "5 of 8: ttrl: the frozen model votes on every prompt" in first
-    assert "Nothing was trained" not in first
-    again = said(parts)
-    assert "beginning with Ray" not in again
-    assert again.count("training is finished") == 2
-    assert "Nothing was trained: this demo was finished before. To train again, choose another --out." in again
-    RunFolder(train_folder(parts, "ttrl")).completed.unlink()
-    again = said(parts)
-    assert "restrain: training is finished" in again
-    assert "ttrl: training, beginning with Ray" in again
-    assert "Nothing was trained" not in again
 
 
 def test_a_folder_of_another_task_is_refused_and_keeps_its_files(parts):
@@ -204,4 +178,3 @@ def test_a_folder_of_another_task_is_refused_and_keeps_its_files(parts):
     assert f"{parts}: holds a demo with other problems" in done.stderr
     assert "Choose another --out, or that task." in done.stderr
     assert {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()} == before
-    assert "Nothing was trained" in said(parts)

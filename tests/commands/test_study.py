@@ -54,7 +54,7 @@ def test_what_a_study_cannot_compare_is_refused(configs, tmp_path):
     for key in ("run_dir", "openrlhf.train.seed", "evaluate_first"):
         with pytest.raises(ConfigError, match=f"--set {key}: a study sets it for each run"):
             plan_study(configs, 1, tmp_path / "out", {key: 7})
-    with pytest.raises(ConfigError, match="2 of the configurations are called small/ttrl"):
+    with pytest.raises(ConfigError, match="Two configurations have one name"):
         plan_study([configs[0], *configs], 1, tmp_path)
     for missing in FLAGS:
         without = config(tmp_path, "ttrl", flags={name: FLAGS[name] for name in FLAGS if name != missing})

@@ -1,8 +1,8 @@
 """`restrain gpu-check`: here, what all checks share: measurements in processes of their own, and their outcomes."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any, Literal
@@ -52,16 +52,15 @@ class CheckOutcome:
     name: str
     verdict: Verdict
     found: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-def judged(name: str, holds: bool, found: str, **numbers: float) -> CheckOutcome:
+def judged(name: str, holds: bool, found: str) -> CheckOutcome:
     """Passed where it holds or is only reported, else failed. After a failure, a long run should not be started."""
-    return CheckOutcome(name, "pass" if holds else "fail", found, numbers)
+    return CheckOutcome(name, "pass" if holds else "fail", found)
 
 
-def failed(name: str, found: str, **numbers: float) -> CheckOutcome:
-    return judged(name, False, found, **numbers)
+def failed(name: str, found: str) -> CheckOutcome:
+    return judged(name, False, found)
 
 
 def skipped(name: str, because: str) -> CheckOutcome:

@@ -16,7 +16,9 @@ from typing import Any, cast
 from restrain_openrlhf.commands.gpu_check import CheckOutcome, host_step, judged, measured, skipped
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollouts_of_step
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
+from restrain_openrlhf.config.memory.estimate import CONTEXT, estimate
+from restrain_openrlhf.config.memory.lines import GIB, TRAINING
+from restrain_openrlhf.config.memory.shape import NoEstimateError, shape_of
 from restrain_openrlhf.config.this_machine import HostRun, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
@@ -91,7 +93,7 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
         alone, layout = estimated_bytes(run.flags)
     except NoEstimateError as error:
         found = f"{_found(whole)}; `restrain show --memory` has no estimate: {error}"
-        return [judged(NAME, True, found, peak_gib=whole.peak / GIB), speed(whole, run.flags)]
+        return [judged(NAME, True, found), speed(whole, run.flags)]
     return [judge_estimate(whole, alone, layout, visible_memory()), speed(whole, run.flags)]
 
 
@@ -104,7 +106,7 @@ def speed(whole: TrainingStep, flags: Flags) -> CheckOutcome:
         f"{whole.seconds:.2f} seconds, {tokens:,.0f} tokens a second on one GPU; {STEPS:,} steps of CONFIG are "
         f"{hours:.1f} hours of training on its GPUs if every rollout is as long as data.max_len"
     )
-    return judged("training speed", True, found, tokens_per_second=tokens, hours=hours)
+    return judged("training speed", True, found)
 
 
 def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int | None) -> CheckOutcome:
@@ -114,14 +116,12 @@ def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int 
     estimate of sharded states is exact.
     """
     needed = layout + whole.peak - alone
-    ratio = whole.peak / alone
     size = "a GPU's, whose size is not known here" if gpu_bytes is None else f"{gpu_bytes / GIB:.1f}"
     found = (
-        f"{_found(whole)}, {ratio:.2f} of the estimate for it ({alone / GIB:.1f}); put right by it, CONFIG's training "
-        f"step needs {needed / GIB:.1f} GiB of {size}"
+        f"{_found(whole)}, {whole.peak / alone:.2f} of the estimate for it ({alone / GIB:.1f}); put right by it, "
+        f"CONFIG's training step needs {needed / GIB:.1f} GiB of {size}"
     )
-    fits = gpu_bytes is None or needed <= gpu_bytes
-    return judged(NAME, fits, found, peak_gib=whole.peak / GIB, ratio=ratio, needed_gib=needed / GIB)
+    return judged(NAME, gpu_bytes is None or needed <= gpu_bytes, found)
 
 
 def _found(whole: TrainingStep) -> str:

@@ -52,7 +52,7 @@ def judge_digests(workers: Sequence[Mapping[str, str]], loaded: Mapping[str, str
         f"what vLLM loads from the saved model{'; not ' if other else ''}{', '.join(other[:MAX_NAMED])}"
         f"{' and others' if len(other) > MAX_NAMED else ''}"
     )
-    return judged(name, not other, found, weights=len(loaded), other=len(other), workers=len(workers))
+    return judged(name, not other, found)
 
 
 def main(model: str) -> None:
@@ -171,9 +171,8 @@ def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
         return failed(name, f"not finite, or missing, in some of {len(gaps)} steps: {wrong}")
     kl, worst, error = max(row.numbers.get(KL, 0.0) for row in rows), max(gaps), max(errors)
     if kl < LEAST_KL:
-        return failed(name, f"the policy did not move (KL {kl:.1e}), so that the gaps show nothing", gap=worst, kl=kl)
+        return failed(name, f"the policy did not move (KL {kl:.1e}), so that the gaps show nothing")
     shares = [share for row in rows if (share := row.numbers.get(UPDATE_ARRIVED)) is not None]
-    arrived = {"arrived": min(shares)} if shares else {}
     part = (
         f"{min(shares):.0%} of its update (at least {LEAST_ARRIVED:.0%})" if shares else "an update too small to tell"
     )
@@ -182,7 +181,7 @@ def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
         f"by a factor of {error:.4f} (limit {PROB_ERROR_LIMIT:g}), with {part}; KL went to {kl:.2g}{last_step(rows)}"
     )
     holds = worst <= GAP_LIMIT and error <= PROB_ERROR_LIMIT and all(share >= LEAST_ARRIVED for share in shares)
-    return judged(name, holds, found, gap=worst, token_mult_prob_error=error, kl=kl, steps=len(gaps), **arrived)
+    return judged(name, holds, found)
 
 
 def last_step(rows: Sequence[StepRow]) -> str:

@@ -46,26 +46,14 @@ def integrate(
     path, ours = _configuration(written, config, method, overrides)
     verdict = CommandReview.of(written, ours)
     typer.echo("\n".join(_report(written, verdict, path, ours)))
-    lost = None if ours.agent is not None else _lost_agent(own_agent(written), verdict, path)
-    if lost is not None:
-        typer.echo(f"\n{lost}")
-    if lost is not None or any(line.change is None for line in verdict.refused):
-        raise typer.Exit(1)
-
-
-def _lost_agent(agent: str | None, verdict: CommandReview, path: Path) -> str | None:
-    """What to do about an agent of the user's own that our file does not name; None if there is none."""
-    if agent is not None:
-        return (
-            f"{path} has no `agent:`, so that {agent} would no longer draw the rollouts. Write `agent: {agent}` into "
+    is_lost = ours.agent is None and (agent := own_agent(written)) is not None
+    if is_lost:
+        typer.echo(
+            f"\n{path} has no `agent:`, so that {agent} would no longer draw the rollouts. Write `agent: {agent}` into "
             f"{path}, or remove --train.agent_func_path from your command if rollouts of a single turn are meant."
         )
-    if unknown := verdict.unknown.get("train.agent_func_path"):
-        return (
-            f"Only your shell knows the agent {unknown}. If it is not this project's, write `agent:` with its path "
-            f"into {path}, and remove --train.agent_func_path from your command: otherwise the run stops at its start."
-        )
-    return None
+    if is_lost or any(line.change is None for line in verdict.refused):
+        raise typer.Exit(1)
 
 
 def _configuration(
@@ -97,9 +85,9 @@ def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConf
     yield (
         "\n".join(f"- {line.reason}\n  => {line.change or 'for you to decide'}" for line in verdict.refused) or "None."
     )
-    if verdict.unchecked:
+    if verdict.unknown:
         yield _title("Not checked: only your shell knows the value")
-        yield "\n".join(verdict.unchecked)
+        yield "\n".join(f"--{name} {value}" for name, value in verdict.unknown.items())
     yield _title("Once, before the first run")
     yield "Install the wheel on every node of the Ray cluster (docs/start/install.md#a-wheel)."
     yield from _reference_step(verdict, ours, method)

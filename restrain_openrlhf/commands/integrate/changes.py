@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -21,11 +21,12 @@ _UNKNOWN = re.compile(r"\$|`")
 
 @dataclass(frozen=True)
 class Given:
-    """One flag of the command, its values, and the words of the text that hold them, the flag's name first."""
+    """One flag of the command, its values, and the place of both in the text."""
 
     name: str
     values: tuple[str, ...]
-    places: tuple[Word, ...]
+    start: int
+    end: int
 
     @property
     def words(self) -> list[str]:
@@ -47,13 +48,9 @@ class RefusedFlag:
 
 @dataclass(frozen=True)
 class CommandReview:
-    """The review of a command: refused flags, and the values of all flags.
-
-    `unchecked` has the words whose values only the shell knows, and `unknown` those of them that are values of flags.
-    """
+    """The review of a command: refused flags, and the values of all flags; `unknown` has those only the shell knows."""
 
     refused: tuple[RefusedFlag, ...]
-    unchecked: tuple[str, ...]
     unknown: Mapping[str, str]
     flags: Mapping[str, Any]
     change: Mapping[str, Any]
@@ -66,63 +63,45 @@ class CommandReview:
         Never raises an error: a flag that cannot be read is listed as refused.
         """
         given, stray = _flags(written.flags)
-        hosts = [flag for flag in given if flag.name != CONFIG_FLAG]
-        problems = {flag: problem for flag in hosts if (problem := _problem(flag))}
-        read = [flag for flag in hosts if flag not in problems]
-        last = {flag.name: flag for flag in read}
-        unknown = {name: " ".join(flag.values) for name, flag in last.items() if flag.is_unknown}
-        checked = (flag for flag in read if not flag.is_unknown or _is_text(flag.name))
+        hosts = {flag: _problem(flag) for flag in given if flag.name != CONFIG_FLAG}
+        last = {flag.name: flag for flag, problem in hosts.items() if problem is None}
+        unknown = {name: flag for name, flag in last.items() if flag.is_unknown}
+        checked = (flag for name, flag in last.items() if name not in unknown or _is_text(name))
         flags = vars(parse([word for flag in checked for word in flag.words]))
         doubtful = {name for name in unknown if not _is_text(name)}
-        stray_known = [word for word in stray if not _UNKNOWN.search(word)]
-        more_flags = len(stray_known) < len(stray)
-        found = [
-            each
-            for each in refusals(CHECKS, config, flags, build(config.method))
-            if _is_certain(each, flags, config, doubtful, {flag.name for flag in given}, more_flags)
-        ]
+        found = refusals(CHECKS, config, flags, build(config.method))
+        found = [each for each in found if not _names_read(each, flags, config) & doubtful]
         change = {name: value for each in found for name, value in each.change.items()}
-        # The shell might turn an unknown word into a flag.
-        alone = (f"{word!r} belongs to no flag: OpenRLHF's command line would stop at it." for word in stray_known)
-        refused = [RefusedFlag(problem, None) for problem in (*alone, *problems.values())]
+        alone = (f"{word!r} belongs to no flag. Write flags that are in a variable into the command." for word in stray)
+        refused = [RefusedFlag(problem, None) for problem in (*alone, *filter(None, hosts.values()))]
         refused += [RefusedFlag(each.reason, _in_words(each.change)) for each in found]
-        unchecked = [*filter(_UNKNOWN.search, stray), *(" ".join(flag.words) for flag in read if flag.is_unknown)]
-        values = {**flags, **change}
-        return cls(tuple(refused), tuple(dict.fromkeys(unchecked)), unknown, values, change, tuple(given))
+        values = {name: " ".join(flag.values) for name, flag in unknown.items()}
+        return cls(tuple(refused), values, {**flags, **change}, change, tuple(given))
 
     def changed(self, written: Written, config_path: str) -> str:
         """The command's text with our program, our flag, and all changes."""
         added = [f"--{CONFIG_FLAG} {config_path}"] if last_value(written, CONFIG_FLAG) is None else []
-        edits: set[tuple[int, int, str]] = set()
+        edits = list[tuple[int, int, str]]()
         for name, value in self.change.items():
-            own = [flag for flag in self.given if flag.name == name]
-            words = _words(name, value)
-            edits |= set(_replaced(written, own, words))
+            words, own = _words(name, value), [flag for flag in self.given if flag.name == name]
+            edits += [(flag.start, flag.end, words if flag is own[0] else "") for flag in own]
             added += [words] if words and not own else []
-        program, gap = written.program, _gap(written)
-        edits.add((program.start, program.end, "".join([HOOKED_MODULE, *(f"{gap}{words}" for words in added)])))
+        # New flags get lines of their own where the first one has.
+        gap = written.text[written.program.end : written.flags[0].start] if written.flags else ""
+        gap, program = gap if "\n" in gap else " ", written.program
+        edits.append((program.start, program.end, gap.join([HOOKED_MODULE, *added])))
         text = written.text
         for start, end, new in sorted(edits, reverse=True):
-            text = text[:start] + new + text[end:]
+            # What is removed goes with the gap before it.
+            text = (text[:start] + new if new else text[:start].rstrip(" \t\r\n\\")) + text[end:]
         return text
 
 
-def _is_certain(
-    refusal: Refusal,
-    flags: Mapping[str, Any],
-    config: HookConfig,
-    doubtful: Set[str],
-    given: Set[str],
-    more_flags: bool,
-) -> bool:
-    """Whether a refusal holds for every value that the shell may put into the command.
-
-    The check has then read no doubtful value and, if it asks for a flag, no unknown word may be that flag.
-    """
+def _names_read(refusal: Refusal, flags: Mapping[str, Any], config: HookConfig) -> Set[str]:
+    """The flags on which a refusal depends."""
     read = _Read(flags)
     refusal.check(read, config, build(config.method))
-    is_missing = not refusal.change and not read.names & given
-    return not read.names & doubtful and not (is_missing and more_flags)
+    return read.names
 
 
 class _Read(dict[str, Any]):
@@ -158,19 +137,13 @@ def _flags(words: Sequence[Word]) -> tuple[list[Given], list[str]]:
     for word in words:
         if re.match(r"--\w", word.text):
             name, equals, value = word.text[2:].partition("=")
-            found.append(Given(_whole_name(name), (value,) if equals else (), (word,)))
+            found.append(Given(name, (value,) if equals else (), word.start, word.end))
         elif found and _takes_more(found[-1]):
             last = found.pop()
-            found.append(replace(last, values=(*last.values, word.text), places=(*last.places, word)))
+            found.append(replace(last, values=(*last.values, word.text), end=word.end))
         else:
             stray.append(word.text)
     return found, stray
-
-
-def _whole_name(name: str) -> str:
-    """The full name of a flag. argparse also takes the beginning of a name, if no other name begins like that."""
-    known = [option[2:] for option in host_parser()._option_string_actions if option.startswith(f"--{name}")]
-    return known[0] if len(known) == 1 and name not in known else name
 
 
 def _is_text(name: str) -> bool:
@@ -209,23 +182,3 @@ def _words(name: str, value: Any) -> str:
     if value is None or value is False or value == host_parser().get_default(name):
         return ""
     return f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}"
-
-
-def _replaced(written: Written, flags: Sequence[Given], words: str) -> Iterator[tuple[int, int, str]]:
-    """Edits (start, end, new text) that put `words` in the first flag's place, and remove all else of these flags."""
-    kept = flags[0].places[0] if flags and words else None
-    for place in (each for flag in flags for each in flag.places):
-        yield (place.start, place.end, words) if place is kept else (_before(written, place), place.end, "")
-
-
-def _gap(written: Written) -> str:
-    """The text between the program and its first flag, if it breaks the line, so that new flags get lines, too."""
-    after = written.flags[0].start if written.flags else written.program.end
-    gap = written.text[written.program.end : after]
-    return gap if "\n" in gap else " "
-
-
-def _before(written: Written, taken: Word) -> int:
-    """The end of the word before `taken` if only a gap is between them, because a word is removed with its gap."""
-    ends = (word.end for word in (written.program, *written.flags) if word.end <= taken.start)
-    return max((end for end in ends if not written.text[end : taken.start].strip(" \t\r\n\\")), default=taken.start)

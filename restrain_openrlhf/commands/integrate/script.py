@@ -2,8 +2,8 @@
 
 import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -14,38 +14,20 @@ HOST_MODULE, HOOKED_MODULE = "openrlhf.cli.train_ppo_ray", "restrain_openrlhf.ho
 _MODULE_FOLLOWS = re.compile(r"-\w*m")
 # Commands that name a program without running it.
 _NAMES_ONLY = ("echo", "printf", "grep", "pgrep", "pkill")
-
-
-def _nested(depth: int) -> tuple[str, str]:
-    """Patterns of (…) and of "…", which may contain each other up to `depth` times."""
-    brackets, quoted = r"\([^()]*\)", r'"(?:\\.|[^"\\])*"'
-    for _ in range(depth):
-        brackets = rf"\((?:\\.|(?<=\s)\#[^\n]*|'[^']*'|{quoted}|{brackets}|(?<!\s)\#|[^()'\"\\#])*+\)"
-        quoted = rf'"(?:\\.|\${brackets}|\$(?!\()|[^"\\$])*+"'
-    return brackets, quoted
-
-
-_BRACKETS, _QUOTED = _nested(4)
 _TOKEN = re.compile(
-    rf"""(?P<gap>(?:[ \t\r]|\\\r?\n|`[ \t]*\#[^`]*`)+)
+    r"""(?P<gap>(?:[ \t\r]|\\\r?\n)+)
     |(?P<comment>(?<!\S)\#[^\n]*)
     |(?P<document><<-?[ \t]*(?P<quote>['"]?)(?P<mark>\w+)(?P=quote).*?\n[ \t]*(?P=mark)(?=\s|$))
-    |(?P<array>(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<elements>{_BRACKETS}))
     |(?P<end>\n|&&|\|\||\d*[<>]+&?|[;&|()])
-    |(?P<word>(?:\${_BRACKETS}|\${{(?:[^{{}}]|{{[^{{}}]*}})*}}|`[^`]*`|\\.|'[^']*'|{_QUOTED}|[^\s'"\\;&|<>()`$]|\$(?!\())+)
+    |(?P<word>(?:\$\([^()]*\)|\${[^{}]*}|`[^`]*`|\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"\\;&|<>()`])+)
     |(?P<stray>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
-# A value in one pair of quotes, without anything inside that the shell would evaluate or remove.
-_PLAIN = re.compile(r"""(?P<quote>['"])(?P<inside>(?:\\\r?\n|(?!(?P=quote)|\$\()[^\\`])*)(?P=quote)""")
-# Only the running shell can evaluate such a value.
-_RUNS = re.compile(r"\$[({]|`")
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
-_WHOLE_VARIABLE = re.compile(r'\$(\w+)|\$\{(\w+)\}|"?\$\{(\w+)\[[@*]\]\}"?')
-# The reserved words before a command, those that begin a part of a script that may not run, and those that end it.
-_BEFORE_COMMAND = ("then", "do", "else", "elif", "{", "!", "time")
-_OPENS, _CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
+# A line that gives a variable a plain value, and a variable in a word.
+_ASSIGNMENT = re.compile(
+    r"""^(?:export[ \t]+)?(\w+)=("[^"$`\\\n]+"|'[^'\n]+'|[^\s"'$`\\;&|<>()]+)[ \t]*(?:\#.*)?$""", re.M
+)
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 @dataclass(frozen=True)
@@ -57,134 +39,45 @@ class Word:
     end: int
 
 
-@dataclass
-class _Variables:
-    """The variables that the text has assigned so far: their values, and the words of each when it is used unquoted."""
+def _assigned(text: str) -> dict[str, str]:
+    """The plain values of the variables that a script sets once, in a line of their own and under no condition."""
+    found = _ASSIGNMENT.findall(text)
+    set_again = r"\b{}(?:\+?=| in\b)|\bread\b.*\b{}\b"
+    once = {name for name, _ in found if len(re.findall(set_again.replace("{}", name), text)) == 1}
+    return {name: value.strip("\"'") for name, value in found if name in once}
 
-    values: dict[str, str] = field(default_factory=dict)
-    words: dict[str, list[Word]] = field(default_factory=dict)
-    # The number of branches and loops around this place, and whether the command depends on the one before it.
-    depth: int = 0
-    is_chained: bool = False
 
-    def follow(self, raw: str, words: list[Word]) -> None:
-        """Note a word that begins or ends a part that may not run, or names a variable that a loop or `read` sets."""
-        before = [word.text for word in words if word.text not in _BEFORE_COMMAND]
-        if before == ["for"] or before[:1] == ["read"]:
-            self.values.pop(raw, None)
-            self.words.pop(raw, None)
-        elif not before:
-            self.depth += (raw in _OPENS) - (raw in _CLOSES)
+def _unquoted(raw: str, values: Mapping[str, str]) -> str:
+    """A word as the program gets it, except for commands and unknown variables, which are not evaluated."""
+    if "$(" in raw or "`" in raw:
+        return raw
 
-    def expanded(self, raw: str, start: int) -> list[Word]:
-        """The words that the shell makes from a word: several, or none, if it is an unquoted variable or an array.
+    def known(found: re.Match[str]) -> str:
+        value = values.get(found[1] or found[2], "")
+        # Outside of quotes, the shell makes several words of a value with blanks.
+        return value if raw.startswith('"') or not re.search(r"\s", value) else ""
 
-        A single word has the place of the variable; several words have the places where they were assigned.
-        """
-        place = start, start + len(raw)
-        found = _WHOLE_VARIABLE.fullmatch(raw)
-        name = "" if found is None else found[1] or found[2] or found[3]
-        if name in self.words:
-            words = self.words[name]
-            return words if len(words) != 1 else [Word(words[0].text, *place)]
-        return [Word(raw if self._splits(name) else self._unquoted(raw), *place)]
-
-    def assign(self, raw: str, start: int) -> None:
-        """Remember NAME=value or NAME+=value; ignore any other word."""
-        found = _ASSIGNMENT.fullmatch(raw)
-        if found is None:
-            return
-        name, value = found["name"], self._unquoted(found["value"]) if found["value"] else ""
-        plain = _PLAIN.fullmatch(found["value"])
-        words = None if plain is None else self._words_of(plain, start + found.start("value"))
-        words = words if value else []
-        if found["more"]:
-            before = self.words.get(name)
-            is_apart = before is not None and words is not None and value[:1].isspace()
-            words = [*(before or ()), *(words or ())] if is_apart else None
-            value = self.values.get(name, "") + value
-        self._remember(name, value, words)
-
-    def assign_array(self, name: str, words: list[Word], adds: bool) -> None:
-        """Remember NAME=(words) or NAME+=(words)."""
-        self._remember(name, None, [*self.words.get(name, ()), *words] if adds else words)
-
-    def _remember(self, name: str, value: str | None, words: list[Word] | None) -> None:
-        """Where the assignment may not run, only the shell knows the value, or what is added to the words before it."""
-        before = self.words.get(name, [])
-        self.values.pop(name, None)
-        self.words.pop(name, None)
-        if self.depth or self.is_chained:
-            kept = before if words is not None and words[: len(before)] == before else []
-            place = kept[-1].end if kept else 0
-            self.words[name] = [*kept, Word(f"${name}", place, place)]
-            return
-        if value is not None:
-            self.values[name] = value
-        if words is not None:
-            self.words[name] = words
-
-    def _splits(self, name: str) -> bool:
-        """Whether the shell splits a variable into words whose places in the text are unknown."""
-        value = self.values.get(name, "")
-        return name not in self.words and len(value.split()) > 1 and not _RUNS.search(value)
-
-    def _unquoted(self, raw: str) -> str:
-        """A word as the program gets it, except for commands and arithmetic, which are not evaluated."""
-        known = raw if raw.startswith("'") else self._put_in(raw)
-        if raw[0] == "$" and "(" in raw:
-            return raw
-        if raw == "~" or raw.startswith("~/"):
-            known = f"$HOME{known[1:]}"
-        try:
-            return " ".join(shlex.split(known.replace("\\\n", "")))
-        except ValueError:
-            return known
-
-    def _put_in(self, raw: str) -> str:
-        return _VARIABLE.sub(lambda found: self.values.get(found[1] or found[2], found[3] or found[0]), raw)
-
-    def _words_of(self, plain: re.Match[str], start: int) -> list[Word]:
-        """The words of a quoted value. The shell does not interpret quotes when it splits a variable."""
-        found: list[Word] = []
-        for word in re.finditer(r"(?:(?!\\\r?\n)\S)+", plain["inside"]):
-            place = start + 1 + word.start()
-            if plain["quote"] == "'":
-                found.append(Word(word[0], place, place + len(word[0])))
-            elif _WHOLE_VARIABLE.fullmatch(word[0]):
-                found += self.expanded(word[0], place)
-            else:
-                found.append(Word(self._put_in(word[0]), place, place + len(word[0])))
-        return found
+    filled = raw if raw.startswith("'") else _VARIABLE.sub(lambda found: known(found) or found[0], raw)
+    try:
+        return " ".join(shlex.split(f"$HOME{filled[1:]}" if filled.startswith("~/") else filled))
+    except ValueError:
+        return filled
 
 
 def _commands(text: str, start: int, end: int) -> Iterator[tuple[Word, ...]]:
-    """The commands between two places that can be parsed, with variables replaced that were assigned there before."""
-    variables, words, is_read = _Variables(), list[Word](), True
+    """The commands between two places that can be parsed; those with a quote that does not end are left out."""
+    values, words, is_read = _assigned(text), list[Word](), True
     for token in _TOKEN.finditer(text, start, end):
         if token.lastgroup == "word":
-            variables.follow(token[0], words)
-            words += variables.expanded(token[0], token.start())
-            variables.assign(token[0], token.start())
-        elif token.lastgroup == "array":
-            variables.assign_array(token["name"], _elements(text, token, variables), bool(token["more"]))
-            words.append(Word(f"{token['name']}=", token.start(), token.end()))
+            words.append(Word(_unquoted(token[0], values), token.start(), token.end()))
+        elif token.lastgroup == "stray":
+            is_read = False
         elif token.lastgroup == "end":
-            # A line that ends with && or || goes on.
-            variables.is_chained = token[0] in ("&&", "||") or (variables.is_chained and not words)
             if is_read:
                 yield tuple(words)
             words, is_read = [], True
-        elif token.lastgroup == "stray":
-            is_read = False
     if is_read:
         yield tuple(words)
-
-
-def _elements(text: str, array: re.Match[str], variables: _Variables) -> list[Word]:
-    tokens = _TOKEN.finditer(text, array.start("elements") + 1, array.end("elements") - 1)
-    raw = ((token[0], token.start()) for token in tokens if token.lastgroup == "word")
-    return [word for each in raw for word in variables.expanded(*each)]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Writes the page: one HTML file that needs no server and no network, with responses of as many prompts as fit."""
+"""`restrain view`: a run's kept rollouts as a page, one file that needs no server, with as many responses as fit."""
 
 import base64
 import hashlib
@@ -7,24 +7,49 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import typer
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 from pydantic_core import to_json
+from rich.console import Console
 
-from restrain_openrlhf.commands.view.groups import Summaries, ViewedRun, details
+from restrain_openrlhf.commands.options import GOLD, to_file
+from restrain_openrlhf.commands.view.groups import Summaries, ViewedRun, details, viewed_run
 from restrain_openrlhf.config.yaml_file import MIB
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.records.kept import KeptGroup, kept_files, read_file
 
+# The most MiB of responses in the file.
+MOST_MIB = 50
 ASSETS = Path(__file__).parent / "assets"
 # Each file builds on those before it. KaTeX is npm's package unchanged (katex/README).
 STYLES = ("katex/katex.min.css", "view.css")
 OWN_SCRIPTS = ("elements", "source", "formulas", "filters", "list", "chart", "group", "page")
 SCRIPTS = ("katex/katex.min.js", "katex/auto-render.min.js", *(f"{name}.js" for name in OWN_SCRIPTS))
 FONT = re.compile(r"url\((fonts/[\w-]+\.woff2)\) format\(\"woff2\"\)(?:,url\([^)]*\) format\(\"\w+\"\))*")
+
+
+def view(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that keeps rollouts.")],
+    gold: Annotated[Path | None, typer.Option(help=GOLD)] = None,
+    out: Annotated[
+        Path | None, to_file("File to write.", metavar="FILE.html", show_default="RUN/rollouts.html")
+    ] = None,
+) -> None:
+    """Write a run's kept rollouts as a page for the browser: filters, answer classes, a prompt's vote over the steps.
+
+    The page is one file, which needs no server and no network. The run may still be training: write the page again for
+    its new steps.
+    """
+    found, out = viewed_run(run, gold), out or run / "rollouts.html"
+    groups, _, damaged = export(found, out)
+    console = Console(soft_wrap=True, highlight=False)
+    for why in damaged:
+        console.print(f"Left out: {why}", markup=False)
+    console.print(f"{out}: {groups:,} groups, {out.stat().st_size / MIB:.1f} MiB", markup=False)
 
 
 class Exported(NamedTuple):
@@ -35,7 +60,7 @@ class Exported(NamedTuple):
     damaged: list[str]
 
 
-def export(run: ViewedRun, out: Path, megabytes: int) -> Exported:
+def export(run: ViewedRun, out: Path, megabytes: int = MOST_MIB) -> Exported:
     """Write the file with at most `megabytes` of responses.
 
     A step that cannot be read is left out with a note. Raises DataError if the file cannot be written.
@@ -66,7 +91,7 @@ def _left_out(found: Exported, megabytes: int) -> list[str]:
     if found.with_responses == found.groups:
         return []
     return [
-        f"To keep this file small (--max-mb {megabytes}), it has the responses of {found.with_responses:,} of "
+        f"To keep this file small ({megabytes} MiB), it has the responses of {found.with_responses:,} of "
         f"{found.groups:,} groups: those of a sample of the prompts. All votes are here."
     ]
 

@@ -18,7 +18,9 @@ from restrain_openrlhf.config.checks.keys import (
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.gpu_layout import NodeShape
 from restrain_openrlhf.config.host_flags import Flags, flags_of, host_parser
-from restrain_openrlhf.config.memory import GIB, why_it_cannot_fit
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB
+from restrain_openrlhf.config.memory.shape import NoEstimateError, shape_of
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import Method, build
@@ -45,6 +47,15 @@ def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = No
             raise ConfigError(reason)
     if reason := why_it_cannot_fit(flags, gpu_bytes):
         raise ConfigError(reason)
+
+
+def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
+    """Why the memory that is certain does not fit; None also where the GPU's or the model's size is not known."""
+    try:
+        found = estimate(flags, shape_of(str(flags["actor.model_name_or_path"])), gpu_bytes)
+    except NoEstimateError:
+        return None
+    return found.why_it_cannot_fit(float(flags["vllm.gpu_memory_utilization"]))
 
 
 def flags_on_nodes(config: RunConfig, shape: NodeShape) -> dict[str, Any]:
@@ -76,11 +87,11 @@ class Refusal:
 
 
 def refusals(checks: Sequence[Check], config: HookConfig, flags: Flags, method: Method) -> list[Refusal]:
-    """The refusals of the checks, in order. No change makes another check refuse."""
+    """The refusals of the checks, in order."""
     now, found = dict(flags), list[Refusal]()
     for check in checks:
         if _counts(check, now, config, method) and (reason := check(now, config, method)):
-            found.append(Refusal(check, reason, _change(reason, check, checks, config, now, method)))
+            found.append(Refusal(check, reason, _change(reason, check, config, now, method)))
             now |= found[-1].change
     # Leave out a refusal without a change that a later change has removed.
     return [each for each in found if each.change or each.check(now, config, method)]
@@ -91,19 +102,10 @@ def _counts(check: Check, flags: Flags, config: HookConfig, method: Method) -> b
     return check not in LAYOUT or not any(each(flags, config, method) for each in OUT_OF_BOUNDS)
 
 
-def _change(
-    reason: str, check: Check, checks: Sequence[Check], config: HookConfig, now: Flags, method: Method
-) -> Flags:
-    """Of the changes that the reason suggests, one that removes this refusal and leaves the fewest others."""
-
-    def refusing(flags: Flags) -> set[Check]:
-        asked = (each for each in checks if _counts(each, flags, config, method))
-        return {each for each in asked if each(flags, config, method)}
-
-    before = refusing(now)
-    after = [(change, refusing({**now, **change})) for change in _changes_in(reason, now)]
-    helping = [(len(left), change) for change, left in after if left <= before - {check}]
-    return min(helping, key=lambda each: each[0], default=(0, {}))[1]
+def _change(reason: str, check: Check, config: HookConfig, now: Flags, method: Method) -> Flags:
+    """The first of the changes that the reason suggests under which the check does not refuse."""
+    changes = (each for each in _changes_in(reason, now) if not check({**now, **each}, config, method))
+    return next(changes, {})
 
 
 def _changes_in(reason: str, now: Flags) -> Iterator[Flags]:

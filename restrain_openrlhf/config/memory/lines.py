@@ -74,6 +74,28 @@ class MemoryEstimate:
         """The phase with the most memory that is certain, and these bytes."""
         return max(self.certain_bytes.items(), key=lambda entry: entry[1])
 
+    def why_it_cannot_fit(self, utilization: float) -> str | None:
+        """Why the GPU's memory is too small for what is certain, of which vLLM has the share `utilization`."""
+        phase, needed = self.certain
+        if self.gpu_bytes is None:
+            return None
+        certain, gib = [line for line in self.lines if line.certain], f"{self.gpu_bytes / GIB:.1f}"
+        if needed > self.gpu_bytes:
+            held = "; ".join(f"{line.name} {line.bytes / GIB:.1f}" for line in certain if phase in line.phases)
+            return (
+                f"A GPU has {gib} GiB, and what is certain alone needs {needed / GIB:.1f} in the phase {phase.value!r} "
+                f"({held}). Use more GPUs with ds.zero_stage 3, ds.adam_offload, ds.lora.rank, or a smaller model; "
+                "`restrain show CONFIG --memory` has every line."
+            )
+        engine = [line for line in certain if line.name.startswith("vLLM") and Phase.GENERATION in line.phases]
+        if sum(line.bytes for line in engine) <= utilization * self.gpu_bytes:
+            return None
+        return (
+            f"vllm.gpu_memory_utilization is {utilization:g}: {utilization * self.gpu_bytes / GIB:.1f} of {gib} GiB, "
+            f"and vLLM needs {sum(line.bytes for line in engine) / GIB:.1f} for its weights and one sequence of "
+            "data.max_len. Raise it, or raise vllm.tensor_parallel_size."
+        )
+
 
 def _sums(lines: Sequence[MemoryLine]) -> dict[Phase, int]:
     phases = (phase for phase in Phase if any(phase in line.phases for line in lines))

@@ -14,7 +14,7 @@ SHAPES = Path(__file__).with_name("shapes.yaml")
 # Model types whose layers are all alike: attention and a gated MLP.
 DENSE = ("llama", "mistral", "qwen2", "qwen3")
 REMEDY = (
-    "Give the model's config.json with --model-config FILE, or name a folder that holds it. Covered are dense models "
+    "Name a folder that holds the model's config.json (actor.model_name_or_path). Covered are dense models "
     f"({', '.join(DENSE)})."
 )
 
@@ -85,15 +85,14 @@ class ModelShape(BaseModel):
         return weights + biases + 2 * self.hidden_size + head_norms
 
 
-def shape_of(model: str, config: Path | None = None) -> ModelShape:
-    """The shape of a model (hub id or folder). Nothing is downloaded. `config`, a config.json, has precedence.
+def shape_of(model: str) -> ModelShape:
+    """The shape of a model (hub id or folder). Nothing is downloaded.
 
     Raises NoEstimateError if the shape is not known here, and for a model that is not a dense decoder.
     """
-    if config is None and model in shipped() and not Path(model).is_dir():
+    if model in shipped() and not Path(model).is_dir():
         return shipped()[model]
-    path = config or model_file(model, "config.json")
-    if path is None:
+    if (path := model_file(model, "config.json")) is None:
         raise NoEstimateError(f"{model}: its shape is not known here, and nothing is fetched to learn it. {REMEDY}")
     return _read(path)
 

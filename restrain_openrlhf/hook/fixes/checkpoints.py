@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.config.memory import GIB
+from restrain_openrlhf.config.memory.lines import GIB
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import CheckpointError
 from restrain_openrlhf.hook.fixes import lora

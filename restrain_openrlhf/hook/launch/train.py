@@ -45,7 +45,7 @@ def train(
     lock = folder.lock()
     try:
         folder.claim(RunRecord(run.config, run.stated))
-        watch = Watch.of(config, config.stop) if config.stop else None
+        watch = Watch.of(run.config, run.config.stop) if run.config.stop else None
         completion = folder.completion()
         if completion is None:
             on_phase("starting Ray and vLLM; a machine's first run may compile kernels for minutes")

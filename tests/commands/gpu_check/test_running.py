@@ -64,7 +64,7 @@ def pretend(monkeypatch, **made):
 
 
 def fine(_out, _config):
-    return [judged("one", True, "good", number=1.5), skipped("two", "no GPU")]
+    return [judged("one", True, "good"), skipped("two", "no GPU")]
 
 
 def test_a_check_that_fails_stops_no_other_and_gives_a_status(monkeypatch, tmp_path):
@@ -73,10 +73,8 @@ def test_a_check_that_fails_stops_no_other_and_gives_a_status(monkeypatch, tmp_p
     assert done.returncode == 1
     assert "vLLM stopped" in done.stdout
     assert "no GPU" in done.stdout
-    found = json.loads((tmp_path / "gpu-check.json").read_text())
-    assert found["ok"] is False
-    assert [line["verdict"] for check in found["checks"] for line in check["outcomes"]] == ["fail", "pass", "skipped"]
-    assert found["checks"][1]["outcomes"][0]["numbers"] == {"number": 1.5}
+    found = map(json.loads, (tmp_path / "gpu-check.jsonl").read_text().splitlines())
+    assert [line["verdict"] for line in found] == ["fail", "pass", "skipped"]
 
 
 def test_a_defect_of_a_check_is_not_taken_for_a_finding(monkeypatch, tmp_path):
@@ -103,8 +101,7 @@ def test_the_configurations_own_sum_and_flash_attention_where_it_is_there_are_tr
     config = load_run_config(find_config("dapo14k/qwen3-4b-base/restrain"))
     by_name = {line.name: line for line in gradient.check_gradient(tmp_path, config)}
     flash = [line for name, line in by_name.items() if "flash_attention_2" in name]
-    assert {line.verdict for line in flash} == {"skipped" if missing else "pass"}
-    assert len(flash) == 2
+    assert [line.verdict for line in flash] == ([] if missing else ["pass"] * 2)
     own = f"gradient: {gradient.sum_of(HostRun.of(config).flags).name}"
     assert [name for name, line in by_name.items() if line.verdict == "fail"] == [own, "hook"]
     plain = [line.name for line in gradient.check_gradient(tmp_path, None)]

@@ -1,7 +1,7 @@
 """A model and a run small enough to work out by hand."""
 
 from restrain_openrlhf.config.host_flags import parse, to_arguments
-from restrain_openrlhf.config.memory import ModelShape
+from restrain_openrlhf.config.memory.shape import ModelShape
 
 # A layer: q 4·4, k and v 4·2 each, o 4·4, gate, up and down 4·8 each, two norms of 4: 16+8+8+16+96+8 = 152; two: 304.
 # Embedding and head 10·4 each, the last norm 4: 304 + 80 + 4 = 388.

@@ -2,7 +2,8 @@
 
 import pytest
 
-from restrain_openrlhf.config.memory import GIB, Phase, estimate
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB, Phase
 from restrain_openrlhf.errors import ConfigError
 from tests.config.memory.cases import PARAMETERS as P
 from tests.config.memory.cases import TINY, flags, sizes

@@ -6,7 +6,10 @@ import re
 import pytest
 
 from restrain_openrlhf.config import this_machine
-from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
+from restrain_openrlhf.config.checks import why_it_cannot_fit
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB
+from restrain_openrlhf.config.memory.shape import shape_of
 from restrain_openrlhf.machine.device import Device
 from tests.config.memory.cases import flags
 

@@ -6,7 +6,9 @@ import pytest
 
 from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
-from restrain_openrlhf.config.memory import GIB, estimate, shape_of
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB
+from restrain_openrlhf.config.memory.shape import shape_of
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.machine import devices
 from tests.command_line import restrain

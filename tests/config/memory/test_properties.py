@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.config.memory import estimate
+from restrain_openrlhf.config.memory.estimate import estimate
 from tests.config.memory.cases import TINY, flags
 
 GPUS = st.sampled_from([1, 2, 4, 8])

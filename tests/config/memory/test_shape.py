@@ -91,8 +91,8 @@ def test_what_lora_trains_is_what_peft_adds(built, model, targets):
 def test_what_is_not_covered_is_refused_with_the_way_out(tmp_path, config, message):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="--model-config FILE") as error:
-        shape_of("any/model", path)
+    with pytest.raises(ConfigError, match=r"Name a folder that holds the model's config\.json") as error:
+        shape_of(str(tmp_path))
     assert message in str(error.value)
 
 
@@ -103,7 +103,6 @@ def test_an_unknown_model_is_refused_and_not_fetched(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_given_config_goes_before_what_is_known(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(TINY.model_dump_json(exclude={"head_dim"}))
-    assert shape_of("Qwen/Qwen3-4B-Base", path) == TINY
+def test_a_folder_s_config_is_read(tmp_path):
+    (tmp_path / "config.json").write_text(TINY.model_dump_json(exclude={"head_dim"}))
+    assert shape_of(str(tmp_path)) == TINY

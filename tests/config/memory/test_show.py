@@ -18,8 +18,8 @@ def test_the_table_has_formulas_phases_and_the_peak():
 
 
 def test_a_model_of_unknown_shape_is_refused_with_the_way_out():
-    assert "work only with --memory" in restrain("show", PRESET, "--gpu-memory", "80").stderr
+    assert "works only with --memory" in restrain("show", PRESET, "--gpu-memory", "80").stderr
     done = restrain("show", PRESET, "--memory", "--set", "openrlhf.actor.model_name_or_path=no-one/no-model")
     assert done.returncode == 2
     assert "no-one/no-model: its shape is not known here" in done.stderr
-    assert "--model-config FILE" in done.stderr
+    assert "Name a folder that holds the model's config.json" in done.stderr
