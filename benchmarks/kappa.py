@@ -1,10 +1,11 @@
 """Which kappa, sigma and k stored rollouts ask for, by the size of a group, and which groups change side with it.
 
     python benchmarks/kappa.py FOLDER        # with math_50x8.jsonl, humaneval_82x30.jsonl and smollm2_text_86x16.jsonl
+    python benchmarks/kappa.py FOLDER --gold GOLD.jsonl          # with files of `restrain reference`, NAME_PxN.jsonl
 
 A group of n is drawn 20 times from each prompt's rollouts without replacement. A label is right by gold; no model is
-trained. Each file has one temperature, so the script says nothing of temperatures. Of three runs on a busy machine, the
-shares of the programs (HumanEval) differed by up to .07, and the best kappa not at all; the other files are exact.
+trained. Of three runs on a busy machine, the shares of the programs (HumanEval) differed by up to .07, and the best
+kappa not at all; the other files are exact.
 """
 
 import argparse
@@ -18,10 +19,12 @@ import numpy as np
 from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.answers.kind import AnswerKind, Row
 from restrain_openrlhf.commands.premise.calibration import best_kappa
-from restrain_openrlhf.evaluation.grade import GradeRow, ReliabilitySoFar
+from restrain_openrlhf.data.gold import load_gold
+from restrain_openrlhf.evaluation.grade import GradeRow, ReliabilitySoFar, grade_vote
 from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.method.methods.restrain import Restrain
 from restrain_openrlhf.method.types import count_votes
+from restrain_openrlhf.reference import load_reference
 
 DRAWS, SIZES = 20, (4, 8, 16, 30)
 WIDTHS, CENTRES = (0.1, 0.25, 0.5, 1.0, 2.0), (0.5, 0.75, 1.0)
@@ -51,8 +54,14 @@ class Prompt:
         return GradeRow(id="", gold="", answers=answers, classes=classes, correct=tuple(self.right[p] for p in places))
 
 
-def prompts(path: Path) -> Iterator[Prompt]:
-    """The prompts of one of the three files."""
+def prompts(path: Path, gold_file: Path | None) -> Iterator[Prompt]:
+    """The prompts of one of the three files, or of a reference, whose gold is in a file of its own."""
+    if gold_file is not None:
+        reference, answers_of = load_reference(path), load_gold(gold_file).by_problem
+        for vote in reference.rows:
+            grades = grade_vote(vote, answers_of[vote.problem_hash], reference.provenance.kind)
+            yield Prompt(grades.classes, grades.correct)
+        return
     for line in path.read_text().splitlines():
         row = json.loads(line)
         if "entry_point" in row:
@@ -74,7 +83,7 @@ def graded(kind: AnswerKind, answers: Sequence[str | None], gold: str, row: Row)
     return [verdicts[answer] for answer in answers]
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, gold_file: Path | None) -> None:
     columns = (
         "file, n",
         "below 3",
@@ -86,7 +95,7 @@ def main(folder: Path) -> None:
     )
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for path in sorted(folder.glob("*_*x*.jsonl")):
-        asked = list(prompts(path))
+        asked = list(prompts(path, gold_file))
         for n in (size for size in SIZES if size <= asked[0].n):
             print(f"| {path.stem.split('_')[0]}, {n} | {' | '.join(row_of(asked, n))} |", flush=True)
 
@@ -134,4 +143,5 @@ def likeliest(groups: Sequence[GradeRow]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    main(parser.parse_args().folder)
+    parser.add_argument("--gold", type=Path)
+    main(parser.parse_args().folder, parser.parse_args().gold)
