@@ -47,7 +47,7 @@ def fill(folder: Path) -> None:
     for name, kappa in (("mine", 2), ("other", 3)):
         (folder / f"{name}.yaml").write_text(THEIRS.format(kappa, name))
     chat_model(folder / "chat_model")
-    for place in ("eval/base", "eval/mine", "eval/tuned", "eval/restrain-42", "eval/ttrl-42"):
+    for place in ("eval/base", "eval/mine", "eval/tuned"):
         write_evaluation(folder / place, result("math500", "MATH-500", 0.5, model=place.split("/")[1]))
 
 

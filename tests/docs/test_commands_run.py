@@ -7,6 +7,7 @@ and Python are run.
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -67,11 +68,12 @@ PLACEHOLDERS = {
 }
 FORM = re.compile(rf"(?<![\w/.])(?:{'|'.join(map(re.escape, PLACEHOLDERS))})(?!\w)")
 OPTIONAL = re.compile(r"\[(--[^]]+)\]")
-# Where this machine's part ends: the rest needs the network, or a GPU.
+# Where this machine's part ends: the rest needs the network, a GPU, or an evaluation that was left out.
 ENDS_HERE = (
     "could not be downloaded",
     "neither the hub nor its local cache has it",
     "no GPU was found on this machine",
+    "Finish all shards",
 )
 
 
@@ -114,8 +116,8 @@ def trained(run: RunFolder, *_: object) -> NoReturn:
 def studied(commands: Sequence[processes.Command], *_: object, **_more: object) -> NoReturn:
     """The trainings of a study are left out, and each run's folder says its kind of answer and has a model."""
     for run in (command.log.with_suffix("") for command in commands):
-        save_model(run)
-        (run / "run.json").write_text('{"answers": {"name": "text"}}')
+        shutil.copytree("chat_model", RunFolder(run).model)
+        (run / "run.json").write_text('{"answers": {"name": "text"}, "openrlhf": {"data.input_key": "problem"}}')
     raise HeavyWorkError
 
 
