@@ -9,7 +9,7 @@ from typing import Any
 from latex2mathml.converter import convert
 
 sys.path.append(str(Path(__file__).parent))
-from reference_pages import COMMANDS_PAGE, options_of_commands  # noqa: E402
+from reference_pages import COMMANDS_PAGE, options_of_commands
 
 INLINE = re.compile(r'<span class="arithmatex">\\\((.+?)\\\)</span>', re.DOTALL)
 DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.+?)\\\]\s*</div>', re.DOTALL)

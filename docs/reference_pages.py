@@ -108,8 +108,8 @@ def choices(models: Mapping[str, type[BaseModel]]) -> str:
 def commands_page() -> str:
     """Every command with the first paragraph of its help."""
     intro = (
-        "# Commands\n\nGenerated from the commands. `--help` after a command prints its arguments and options; the site "
-        "that `make docs` builds lists them on this page.\n\n| command | what it does |\n|---|---|\n"
+        "# Commands\n\nGenerated from the commands. `--help` after a command prints its arguments and options; the "
+        "site that `make docs` builds lists them on this page.\n\n| command | what it does |\n|---|---|\n"
     )
     return intro + "".join(
         f"| `{name}` | {' '.join(command.help.split(chr(10) * 2)[0].split())} |\n"
