@@ -45,7 +45,7 @@ WORDS = {
     "object": "keys and values",
     "null": "null",
 }
-ONE_GPU = "operations/one_gpu.md"
+ONE_GPU, COMMANDS_PAGE = "operations/one_gpu.md", "reference/commands.md"
 # On a page that people write, everything below this line is made here.
 MADE = "<!-- Made by docs/reference_pages.py from here on: run `make pages`. -->\n"
 FLAG = re.compile(r"\w+(?:\.\w+)+")
@@ -59,7 +59,7 @@ def pages() -> Mapping[str, str]:
     return {
         f"../configs/{HOURS_FILE.name}": hours_file(),
         "reference/configuration.md": configuration_page(),
-        "reference/commands.md": commands_page(),
+        COMMANDS_PAGE: commands_page(),
         "reference/refused_flags.md": refused_flags_page(),
         ONE_GPU: one_gpu_page(),
     }
@@ -106,20 +106,37 @@ def choices(models: Mapping[str, type[BaseModel]]) -> str:
 
 
 def commands_page() -> str:
+    """Every command with the first paragraph of its help."""
+    intro = (
+        "# Commands\n\nGenerated from the commands. `--help` after a command prints its arguments and options; the "
+        "site that `make docs` builds lists them on this page.\n\n| command | what it does |\n|---|---|\n"
+    )
+    return intro + "".join(
+        f"| `{name}` | {' '.join(command.help.split(chr(10) * 2)[0].split())} |\n"
+        for name, command in _all_commands()
+        if not hasattr(command, "commands")
+    )
+
+
+def options_of_commands() -> str:
     """Every command with its arguments and options. What several commands share has one line, in a list of its own."""
-    commands = [each for name, app in COMMANDS.items() for each in _commands(name, typer.main.get_command(app))]
+    commands = list(_all_commands())
     counted = Counter(row for _, command in commands for row in _parameter_rows(command))
     shared: dict[str, str] = {}
     for row, number in counted.most_common():
         if number > 1:
             shared.setdefault(row.split(": ")[0], row)
     of_cluster = {field.description for field in Cluster.model_fields.values()}
-    intro = "# Commands\n\nGenerated from the commands. `--help` after a command prints the same, and its usage.\n"
     of_many = (
         "## Options of several commands\n\nThe commands below `restrain k8s` also take each key of [the cluster "
         "file](configuration.md#the-cluster-file).\n\n"
     ) + "".join(row for row in shared.values() if not any(str(said) in row for said in of_cluster))
-    return "\n".join((intro, of_many, *(_section(name, command, shared.values()) for name, command in commands)))
+    return "\n".join((of_many, *(_section(name, command, shared.values()) for name, command in commands)))
+
+
+def _all_commands() -> Iterator[tuple[str, Any]]:
+    for name, app in COMMANDS.items():
+        yield from _commands(name, typer.main.get_command(app))
 
 
 def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:

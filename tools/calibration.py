@@ -53,7 +53,7 @@ class Bound:
     high: float
 
 
-# Chosen before any RL of the shipped model (docs/results/demo_task.md).
+# Chosen before any RL of the shipped model (docs/start/demo.md).
 PREMISE_BOUNDS = (
     Bound("pass_at_1", 0.30, 0.40),
     Bound("maj_at_16", 0.57, 0.67),

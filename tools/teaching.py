@@ -46,7 +46,7 @@ _PREMISE = partial(Stage, last=0.02, betas=(0.9, 0.95))
 _ADDITION = partial(Stage, steps=1500, learning_rate=2e-3, warm_up=50, last=0.05)
 
 RECIPES: Mapping[str, tuple[Stage, ...]] = {
-    # The second stage weakens the shortcut: the first alone gives up in about .18 (docs/results/demo_task.md).
+    # The second stage weakens the shortcut: the first alone gives up in about .18 (docs/start/demo.md).
     "premise": (
         _PREMISE(partial(product_example, strength=0.42), steps=800, learning_rate=2e-3, warm_up=50),
         _PREMISE(partial(product_example, strength=0.38), steps=150, learning_rate=5e-4, warm_up=10),

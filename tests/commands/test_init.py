@@ -14,6 +14,8 @@ from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
 from tests.command_line import restrain
+from tests.commands.k8s.experiments import IMAGE
+from tests.commands.k8s.manifests import needs_kustomize
 from tests.reference import toy
 
 LLAMA, QWEN = "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-0.6B-Base"
@@ -127,3 +129,26 @@ def test_a_base_vote_chooses_the_kind_whose_answers_agree_most(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "answers: {name: text, read: agreed}" in (tmp_path / "mine" / "restrain.yaml").read_text()
     assert "reads 100% (100% agree with another one of their group)" in done.stdout
+
+
+def test_an_engineer_with_5000_chats_and_one_card_of_80_gb_sees_all_before_anything_runs(tmp_path):
+    """What `init` wrote is shown, fits the card, and is rendered for a cluster with the commands of each step."""
+    assert init(tmp_path, CHATS, "--model", LLAMA, "--gpu", "A100").returncode == 0
+    shown = restrain("show", "mine/restrain.yaml", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    for said in ("name: restrain", "name: math", "--data.apply_chat_template", "--ds.lora.rank 32", f"_path {LLAMA}"):
+        assert said in shown.stdout
+    assert "--data.input_template" not in shown.stdout, "the chats ask for the box themselves"
+    memory = restrain("show", "mine/restrain.yaml", "--memory", "--gpu-memory", 80, cwd=tmp_path)
+    assert "Peak: 62.7 GiB, generation, of the GPU's 80.0: 17.3 left" in memory.stdout, memory.stderr
+    row = json.loads((tmp_path / "mine" / "prompts.jsonl").read_text().splitlines()[0])
+    assert row["problem"][-1]["content"].endswith(
+        "+ 3?\nPlease reason step by step, and put your final answer within \\boxed{}."
+    )
+    needs_kustomize()
+    words = ("mine/restrain.yaml", "--overlay", "single-node", "--image", IMAGE, "--out", "manifests")
+    rendered = restrain("k8s", "render", *words, cwd=tmp_path)
+    assert rendered.returncode == 0, rendered.stderr
+    assert "manifests/run.sh" in rendered.stdout + rendered.stderr
+    steps = [path.stem[3:] for path in sorted((tmp_path / "manifests").glob("*.yaml"))]
+    assert [name for name in steps if name in ("reference", "premise", "train")] == ["reference", "premise", "train"]

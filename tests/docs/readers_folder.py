@@ -46,6 +46,7 @@ def fill(folder: Path) -> None:
     finished_runs(folder)
     for name, kappa in (("mine", 2), ("other", 3)):
         (folder / f"{name}.yaml").write_text(THEIRS.format(kappa, name))
+    chat_model(folder / "chat_model")
     for place in ("eval/base", "eval/mine", "eval/tuned"):
         write_evaluation(folder / place, result("math500", "MATH-500", 0.5, model=place.split("/")[1]))
 
@@ -82,6 +83,13 @@ def finished_runs(folder: Path) -> None:
     """`runs/mine`, with its model; and two others that kept their groups."""
     for name in ("mine", "a", "b"):
         save_model(kept(folder / "runs" / name))
+
+
+def chat_model(folder: Path) -> None:
+    """A small model in the place of SmolLM2, with a chat template."""
+    shutil.copytree(WORDS.model, folder)
+    template = "{% for turn in messages %}{{ turn['content'] }}{{ eos_token }}{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template)
 
 
 def save_model(run: Path) -> None:
