@@ -10,7 +10,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Protocol
 
 import wrapt
@@ -134,47 +133,15 @@ class _OurFunction(HostMethod):
     ours: str
 
     def is_on(self) -> bool:
-        """Whether a call of the method reaches our function."""
-        return self._layer() is not None
+        """Whether a call of the method, which may run through wrappers of others, reaches our function."""
+        owner, name = self.locate()
+        layer = vars(owner)[name]
+        while hasattr(layer, "__wrapped__") and not self._is_ours(layer):
+            layer = layer.__wrapped__
+        return self._is_ours(layer)
 
     def _is_ours(self, layer: Any) -> bool:
         return layer is load(self.ours)
-
-    def _layer(self) -> Any:
-        """Our function among the layers of a call of the method; None if it is not there."""
-        return next(filter(self._is_ours, self._layers()), None)
-
-    def _layers(self) -> list[Any]:
-        """What a call runs through, outermost first: every wrapper, then the function that they wrap."""
-        owner, name = self.locate()
-        found = [vars(owner)[name]]
-        while hasattr(found[-1], "__wrapped__"):
-            found.append(found[-1].__wrapped__)
-        return found
-
-    def remove(self) -> None:
-        """Take our function out, and leave other wrappers in place.
-
-        Raises HostError if a wrapper that is not wrapt's holds it.
-        """
-        layer = self._layer()
-        if layer is None:
-            return
-        owner, name = self.locate()
-        outer = next((above for above, below in pairwise(self._layers()) if below is layer), None)
-        if outer is None:
-            setattr(owner, name, self._within(layer))
-        elif isinstance(outer, wrapt.FunctionWrapper):
-            outer.__wrapped__ = self._within(layer)
-        else:
-            raise HostError(
-                f"{self.module}.{self.qualname} was decorated by {outer!r} after the hook was installed, so that the "
-                "hook cannot be removed. Decorate it before that, or with wrapt."
-            )
-
-    def _within(self, layer: Any) -> Any:
-        """What our function has wrapped."""
-        return layer.__wrapped__
 
 
 class Wrapping(_OurFunction):
@@ -204,13 +171,6 @@ class Replacement(_OurFunction):
             # The original is kept on the class, because it must travel with the class to the actor's process.
             setattr(owner, ORIGINAL + name, vars(owner)[name])
             setattr(owner, name, load(self.ours))
-
-    def _within(self, layer: Any) -> Any:
-        """The host's method, which our function has replaced."""
-        owner, name = self.locate()
-        theirs = vars(owner)[ORIGINAL + name]
-        delattr(owner, ORIGINAL + name)
-        return theirs
 
 
 Patch = Wrapping | Replacement
@@ -262,13 +222,6 @@ def expect(expectations: Sequence[Expectation]) -> None:
 
 def is_expected(expectation: Expectation) -> bool:
     return expectation in _expected
-
-
-def expect_no_more(expectations: Sequence[Expectation]) -> None:
-    """Forget these expectations and undo the patches among them, leaving other wrappers in place."""
-    _expected[:] = [each for each in _expected if each not in expectations]
-    for patch in _imported(expectations):
-        patch.remove()
 
 
 def lost(patches: Sequence[Patch]) -> list[str]:

@@ -18,21 +18,19 @@ from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
     PATCHES,
     install,
     is_active,
-    uninstall,
 )
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.cuda import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.patching import (  # noqa: E402
     ORIGINAL,
-    HostAttributes,
     HostMethod,
     Replacement,
     expect,
-    expect_no_more,
     is_expected,
     load,
     parameters,
 )
+from tests.hook.unpatching import expect_no_more  # noqa: E402
 
 
 def name_of(relied_on):
@@ -44,9 +42,9 @@ def unhooked():
     """The host as it is, and again after the test."""
     for module in instrument.HOST_MODULES:
         importlib.import_module(module)
-    uninstall()
+    expect_no_more(CONTRACT)
     yield
-    uninstall()
+    expect_no_more(CONTRACT)
 
 
 @pytest.mark.parametrize("relied_on", CONTRACT, ids=name_of)
@@ -80,24 +78,14 @@ def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unho
 
 @pytest.mark.parametrize("relied_on", [each for each in CONTRACT if each not in PATCHES], ids=name_of)
 def test_a_host_without_what_is_called_or_read_is_refused(relied_on, monkeypatch):
-    """Each line of the record by itself: another signature, a class without the attributes, rollouts one by one."""
+    """Each line of the record by itself: another signature, a class without the attributes."""
     module = importlib.import_module(relied_on.module)
     if isinstance(relied_on, HostMethod):
         monkeypatch.setattr(*relied_on.locate(), lambda surprise: None)
         said = ["takes (surprise)", relied_on.accepted]
-    elif isinstance(relied_on, HostAttributes):
+    else:
         monkeypatch.setattr(module, relied_on.qualname, type("Empty", (), {}))
         said = ["has no attribute", *relied_on.names]
-    else:
-
-        async def one_by_one(self, num_samples, sampling_params, **_):
-            for _each in range(num_samples):
-                await self.executor.execute(sampling_params=sampling_params)
-
-        monkeypatch.setattr(
-            *HostMethod(relied_on.module, f"{relied_on.qualname}.generate_responses", "").locate(), one_by_one
-        )
-        said = ["started 1 of 3 rollouts at once"]
     with pytest.raises(HostError) as error:
         relied_on.check()
     assert [words for words in said if words not in str(error.value)] == []
@@ -131,7 +119,7 @@ def test_the_hook_changes_what_is_in_its_table_alone(unhooked):
     install()
     install()
     changed = {key for key, value in everything().items() if before.get(key) is not value}
-    uninstall()
+    expect_no_more(CONTRACT)
     places = [(patch, id(patch.locate()[0]), patch.locate()[1]) for patch in PATCHES]
     kept = {(owner, ORIGINAL + name) for patch, owner, name in places if isinstance(patch, Replacement)}
     assert changed == {(owner, name) for _, owner, name in places} | kept

@@ -19,9 +19,9 @@ from restrain_openrlhf.machine.patching import (  # noqa: E402
     Replacement,
     Wrapping,
     expect,
-    expect_no_more,
     is_expected,
 )
+from tests.hook.unpatching import expect_no_more  # noqa: E402
 from tests.hook.test_unhooked import group_of, process  # noqa: E402
 
 HERE = __name__

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from restrain_openrlhf.hook.fixes.training_step import is_right_padded  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import CONTRACT, install  # noqa: E402
-from restrain_openrlhf.machine.patching import expect_no_more  # noqa: E402
+from tests.hook.unpatching import expect_no_more  # noqa: E402
 
 LENGTHS = (9, 4, 13, 2)
 VOCABULARY = 32
