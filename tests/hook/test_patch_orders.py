@@ -21,8 +21,8 @@ from restrain_openrlhf.machine.patching import (  # noqa: E402
     expect,
     is_expected,
 )
-from tests.hook.unpatching import expect_no_more  # noqa: E402
 from tests.hook.test_unhooked import group_of, process  # noqa: E402
+from tests.hook.unpatching import expect_no_more  # noqa: E402
 
 HERE = __name__
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6}}

@@ -20,8 +20,8 @@ from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import report  # noqa: E402
-from tests.hook.unpatching import expect_no_more  # noqa: E402
 from tests.hook.in_process import Letters, ScriptedActor, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from tests.hook.unpatching import expect_no_more  # noqa: E402
 from tests.processes import needs_its_accelerator  # noqa: E402
 
 TTRL = {"name": "ttrl"}

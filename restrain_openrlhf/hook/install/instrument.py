@@ -7,7 +7,7 @@ from typing import Any
 
 from restrain_openrlhf.config.documents import shipped_yaml
 from restrain_openrlhf.config.gpu_layout import optimizer_steps
-from restrain_openrlhf.errors import HookNotActiveError, HostError
+from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import NEWEST, Way, check_version
