@@ -60,7 +60,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "OlympiadBench",
             HubSet("Hothan/OlympiadBench", config="OE_TO_maths_en_COMP", licence="apache-2.0"),
             (674, 675),
-            (row_schemas.OLYMPIAD, row_schemas.ANSWERED),
+            (row_schemas.OLYMPIAD,),
             "675 problems in Qwen2.5-Math's own copy",
         ),
         Benchmark("minerva_math", "Minerva", HubSet("math-ai/minervamath", split="test"), (272,)),
@@ -69,7 +69,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "MMLU-STEM",
             HubSet("hails/mmlu_no_train", config="all", split="test", licence="mit"),
             (3018,),
-            (row_schemas.MMLU, row_schemas.LETTERED),
+            (row_schemas.MMLU,),
             "the 18 subjects of Qwen2.5-Math's evaluation",
         ),
         Benchmark(
@@ -77,7 +77,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "GPQA-Diamond",
             HubSet("Idavidrein/gpqa", config="gpqa_diamond", licence="cc-by-4.0", gate=GPQA_GATE),
             (198,),
-            (row_schemas.GPQA, row_schemas.LETTERED),
+            (row_schemas.GPQA,),
             "gated; the order of choices is ours",
         ),
         Benchmark(
@@ -85,8 +85,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "s1k (verifiable)",
             None,
             (893,),
-            (row_schemas.ANSWERED,),
-            "which 893 rows the paper has is not published: give them, if you have them, as s1k=FILE",
+            note="which 893 rows the paper has is not published: give them, if you have them, as s1k=FILE",
         ),
     )
 }

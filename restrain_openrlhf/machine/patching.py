@@ -4,13 +4,12 @@ The patches of the hook (hook/install/instrument.py) and of a Device are tables 
 Replacement. What else we rely on of other packages is written down as HostMethod and checked, too.
 """
 
-import dis
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import wrapt
 
@@ -57,25 +56,6 @@ class HostMethod:
         return owner, name
 
 
-@dataclass(frozen=True)
-class HostAttributes:
-    """A class of the host, and attributes of its objects that our code reads."""
-
-    module: str
-    qualname: str
-    names: tuple[str, ...]
-
-    def check(self) -> None:
-        """Raises HostError if the class is missing, or neither has one of the attributes nor sets it in a method."""
-        owner = _behind_actor(_part(importlib.import_module(self.module), self.qualname, self))
-        missing = sorted(set(self.names) - _attributes(owner))
-        if missing:
-            raise HostError(
-                f"{self.module}.{self.qualname} has no attribute {', '.join(missing)}, but restrain-openrlhf was "
-                f"written for one that has {', '.join(self.names)}. {_advice(self.module)}"
-            )
-
-
 def parameters(function: Any) -> str:
     """The parameters of a function in order, with * and ** but without types and defaults.
 
@@ -90,14 +70,7 @@ def parameters(function: Any) -> str:
     return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
-def _attributes(owner: type) -> set[str]:
-    """The names that a class has, and those that its methods set on an object."""
-    functions = [inspect.unwrap(value) for base in owner.__mro__ for value in vars(base).values() if callable(value)]
-    steps = [step for function in functions if hasattr(function, "__code__") for step in dis.get_instructions(function)]
-    return {*dir(owner), *(step.argval for step in steps if step.opname == "STORE_ATTR")}
-
-
-def _part(owner: Any, name: str, wanted: HostMethod | HostAttributes) -> Any:
+def _part(owner: Any, name: str, wanted: HostMethod) -> Any:
     found = getattr(owner, name, None)
     if found is None:
         raise HostError(
@@ -114,16 +87,6 @@ def _behind_actor(target: Any) -> Any:
 
 def _advice(module: str) -> str:
     return f"Install the {module.split('.', maxsplit=1)[0]} that `restrain doctor` names, unchanged."
-
-
-class Expectation(Protocol):
-    """Something that a module must have, such as a method with certain parameters."""
-
-    @property
-    def module(self) -> str: ...
-
-    def check(self) -> None:
-        """Raises HostError if the module does not have it."""
 
 
 @dataclass(frozen=True)
@@ -202,11 +165,11 @@ def load(name: str) -> Callable[..., Any]:
 
 
 # What this process expects of modules, in order, and the modules that have an import hook already.
-_expected: list[Expectation] = []
+_expected: list[HostMethod] = []
 _awaited: set[str] = set()
 
 
-def expect(expectations: Sequence[Expectation]) -> None:
+def expect(expectations: Sequence[HostMethod]) -> None:
     """Check each, and apply those that are patches, when its module is imported, or now if it is imported already.
 
     Safe to repeat. A module that does not fulfil an expectation raises HostError before it is changed.
@@ -220,7 +183,7 @@ def expect(expectations: Sequence[Expectation]) -> None:
             _on_import(sys.modules[module])
 
 
-def is_expected(expectation: Expectation) -> bool:
+def is_expected(expectation: HostMethod) -> bool:
     return expectation in _expected
 
 
@@ -230,7 +193,7 @@ def lost(patches: Sequence[Patch]) -> list[str]:
     return [f"{patch.module}.{patch.qualname}" for patch in _imported(every) if not patch.is_on()]
 
 
-def _imported(expectations: Iterable[Expectation]) -> list[Patch]:
+def _imported(expectations: Iterable[HostMethod]) -> list[Patch]:
     return [each for each in expectations if isinstance(each, Patch) and each.module in sys.modules]
 
 

@@ -148,7 +148,7 @@ def kept_prompts(run: Path, skip_damaged: bool = False) -> frozenset[str]:
 
 def read_file(path: Path) -> list[KeptGroup]:
     """The groups of a step's file. Raises DataError if it is damaged or does not hold kept rollouts."""
-    table = _with_shares(_table(path))
+    table = _table(path)
     _refuse_other_columns(path, table.schema)
     return [_group(list(rows)) for _, rows in groupby(table.to_pylist(), key=lambda row: row["group"])]
 
@@ -160,14 +160,6 @@ def _table(path: Path, columns: Sequence[str] | None = None) -> Any:
         raise DataError(
             f"{path}: is not a complete Parquet file ({error}). Remove it; the other steps can be read."
         ) from None
-
-
-def _with_shares(table: Any) -> Any:
-    """The table of a run that kept yes or no as `penalized`, with the share of rollouts 1 or 0 instead."""
-    place = table.schema.get_field_index("penalized")
-    if place < 0 or not arrow().types.is_boolean(table.schema.field(place).type):
-        return table
-    return table.set_column(place, schema().field("penalized"), table.column(place).cast("float64"))
 
 
 def _group(rows: Sequence[Mapping[str, Any]]) -> KeptGroup:

@@ -115,7 +115,7 @@ def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adap
         "majorities. The adaptation gained nothing.\n"
     )
     assert said in done.stderr
-    assert (out / "report.html").read_text().count("data:image/png") == 3
+    assert (out / "report.html").read_text().count("data:image/png") == 2
 
 
 @pytest.mark.parametrize("base_right", [1, 3])

@@ -65,4 +65,4 @@ def test_a_copy_of_a_model_that_was_cut_short(refused, tmp_path):
     shutil.copytree(MODEL, model)
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert "1 of 1 weight files are incomplete (cut short: model.safetensors)" in refused(GOOD, model=model)
+    assert "1 of 1 weight files are missing or cut short (model.safetensors)" in refused(GOOD, model=model)

@@ -1,7 +1,7 @@
 """Everything of the host that the hook relies on, from its record: checked, and patched in each process of a run."""
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import NEWEST, Way, check_version
 from restrain_openrlhf.machine.patching import (
-    HostAttributes,
     HostMethod,
     Record,
     expect,
@@ -26,19 +25,16 @@ RECORD: Record = shipped_yaml(_FILE)
 SETUP_HOOK = "restrain_openrlhf.hook.install.instrument.setup"
 
 
-def _recorded(part: str) -> Iterator[tuple[str, str, Any]]:
-    return ((module, name, row) for module, rows in RECORD[part].items() for name, row in rows.items())
+def _called(part: str) -> tuple[HostMethod, ...]:
+    return tuple(
+        HostMethod(module, name, takes) for module, rows in RECORD[part].items() for name, takes in rows.items()
+    )
 
 
 PATCHES = patches_in(RECORD, "restrain_openrlhf.hook")
 # What the agent's file relies on, with and without the hook.
-AGENT_CONTRACT = tuple(HostMethod(module, name, takes) for module, name, takes in _recorded("called_by_agent"))
-CONTRACT: tuple[HostMethod | HostAttributes, ...] = (
-    *PATCHES,
-    *(HostMethod(module, name, takes) for module, name, takes in _recorded("called")),
-    *(HostAttributes(module, name, tuple(attributes)) for module, name, attributes in _recorded("read")),
-    *AGENT_CONTRACT,
-)
+AGENT_CONTRACT = _called("called_by_agent")
+CONTRACT: tuple[HostMethod, ...] = (*PATCHES, *_called("called"), *AGENT_CONTRACT)
 HOST_MODULES = frozenset(relied_on.module for relied_on in CONTRACT)
 
 
