@@ -150,12 +150,15 @@ def load_benchmark(
     reader = None if known else PromptReader("--column", column)
     rows = list(placed_rows_of(known.hub if known else None, str(place)))
     problems = tuple(
-        _with_row(problem, row, kind)
+        problem.model_copy(update={"row": {**kind.own_columns(row, graded=True), **problem.row}})
         for number, (where, row) in enumerate(rows)
         if (problem := _problem(f"{name} ({source}), {where}", reader, schemas, row, number))
     )
     _check(f"{name} ({source})", problems, len(rows))
-    title, warning = known.title if known else name, _size_warning(known, len(problems))
+    title, sizes, warning = known.title if known else name, known.sizes if known else (), None
+    if sizes and len(problems) not in sizes:
+        usual = " or ".join(map(str, sizes))
+        warning = f"{name}: {len(problems)} problems, {usual} in the known set: not comparable."
     return LoadedBenchmark(name, title, source, problems, warning, kind, reader.summary() if reader else None)
 
 
@@ -163,11 +166,6 @@ def is_own_file(word: str) -> bool:
     """Whether a word of the list of benchmarks names a file of the user's, and not a known benchmark, or its copy."""
     name, path = _named(word)
     return path is not None and name not in BENCHMARKS
-
-
-def _with_row(problem: Problem, row: Row, kind: AnswerKind) -> Problem:
-    columns = kind.own_columns(row, graded=True)
-    return problem.model_copy(update={"row": {**columns, **problem.row}}) if columns else problem
 
 
 def _named(word: str) -> tuple[str, Path | None]:
@@ -229,12 +227,6 @@ def _check(where: str, problems: tuple[Problem, ...], rows: int) -> None:
         if not problem.problem or not problem.answer:
             raise DataError(f"{where}: the problem {problem.id!r} has an empty text or answer. Fix or remove it.")
         seen.add(problem.id)
-
-
-def _size_warning(known: Benchmark | None, count: int) -> str | None:
-    if known is None or not known.sizes or count in known.sizes:
-        return None
-    return f"{known.name}: {count} problems, {' or '.join(map(str, known.sizes))} in the known set: not comparable."
 
 
 def copy_benchmark(name: str, folder: Path) -> Path:

@@ -93,21 +93,17 @@ def utf8_file(path: Path) -> Iterator[BinaryIO]:
 def each_line(path: Path) -> Iterator[Line]:
     """The lines of a text file, one at a time, with any line ends. Raises DataError if the file cannot be read."""
     with utf8_file(path) as file:
-        number = offset = 0
-        for raw in (part for lines in file for part in lines.splitlines(keepends=True)):
-            number, text = number + 1, _decoded(path, raw, offset)
+        offset, parts = 0, (part for lines in file for part in lines.splitlines(keepends=True))
+        for number, raw in enumerate(parts, start=1):
+            try:
+                # Some editors write a byte order mark at the beginning of a file.
+                text = raw.rstrip(b"\r\n").decode("utf-8" if offset else "utf-8-sig")
+            except UnicodeDecodeError as error:
+                at = offset + error.start
+                raise DataError(f"{path}: is not UTF-8 text ({error.reason} at byte {at}). {SAVE_AS_UTF8}") from None
             if text.strip():
                 yield Line(number, offset, text)
             offset += len(raw)
-
-
-def _decoded(path: Path, raw: bytes, offset: int) -> str:
-    """The text of a line, without the byte order mark that some editors write at the beginning of a file."""
-    try:
-        return raw.rstrip(b"\r\n").decode("utf-8" if offset else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        at = offset + error.start
-        raise DataError(f"{path}: is not UTF-8 text ({error.reason} at byte {at}). {SAVE_AS_UTF8}") from None
 
 
 def parse(path: Path, line: Line, row_type: type[Row]) -> Row:

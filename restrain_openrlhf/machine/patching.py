@@ -39,21 +39,29 @@ class HostMethod:
     def check(self) -> None:
         """Raises HostError if it is missing or takes other parameters."""
         owner, name = self.locate()
-        found = parameters(getattr(owner, ORIGINAL + name, None) or _part(owner, name, self))
+        found = parameters(getattr(owner, ORIGINAL + name, None) or getattr(owner, name))
         if found not in (self.takes, self.accepted):
-            raise HostError(
-                f"{self.module}.{self.qualname} takes {found}, but restrain-openrlhf was written for "
-                f"{self.accepted}. {_advice(self.module)}"
-            )
+            raise self._differs(f"takes {found}, but restrain-openrlhf was written for {self.accepted}")
 
     def locate(self) -> tuple[Any, str]:
-        """The module or class that has it, and its name there. Raises HostError if there is no such class."""
+        """The module or class that has it, and its name there. Raises HostError if it is missing."""
         *path, name = self.qualname.split(".")
         owner: Any = importlib.import_module(self.module)
-        for part in path:
-            here = installed().named.get(f"{self.module}.{part}", part)
-            owner = _behind_actor(_part(owner, here, self))
+        try:
+            for part in path:
+                found = getattr(owner, installed().named.get(f"{self.module}.{part}", part))
+                # A Ray actor class has the plain class behind it.
+                metadata = getattr(found, "__ray_metadata__", None)
+                owner = found if metadata is None else metadata.modified_class
+            getattr(owner, name)
+        except AttributeError:
+            raise self._differs("is missing, but restrain-openrlhf relies on it") from None
         return owner, name
+
+    def _differs(self, how: str) -> HostError:
+        package = self.module.split(".", maxsplit=1)[0]
+        advice = f"Install the {package} that `restrain doctor` names, unchanged."
+        return HostError(f"{self.module}.{self.qualname} {how}. {advice}")
 
 
 def parameters(function: Any) -> str:
@@ -68,25 +76,6 @@ def parameters(function: Any) -> str:
         if not parameter.name.startswith("_ray_")
     ]
     return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
-
-
-def _part(owner: Any, name: str, wanted: HostMethod) -> Any:
-    found = getattr(owner, name, None)
-    if found is None:
-        raise HostError(
-            f"{wanted.module} has no {wanted.qualname}, which restrain-openrlhf relies on. {_advice(wanted.module)}"
-        )
-    return found
-
-
-def _behind_actor(target: Any) -> Any:
-    """The plain class behind a Ray actor class; anything else is returned unchanged."""
-    metadata = getattr(target, "__ray_metadata__", None)
-    return target if metadata is None else metadata.modified_class
-
-
-def _advice(module: str) -> str:
-    return f"Install the {module.split('.', maxsplit=1)[0]} that `restrain doctor` names, unchanged."
 
 
 @dataclass(frozen=True)

@@ -86,5 +86,5 @@ def test_a_file_of_something_else_is_refused(tmp_path, columns):
     table = pyarrow.parquet.read_table(path)
     other = pyarrow.table(columns) if columns else table.set_column(0, "step", table["step"].cast("int64"))
     pyarrow.parquet.write_table(other, path)
-    with pytest.raises(DataError, match=r"does not have the columns of kept rollouts: .*step"):
+    with pytest.raises(DataError, match=r"does not have the columns of kept rollouts, but step"):
         list(read_kept(tmp_path))

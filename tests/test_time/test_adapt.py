@@ -220,7 +220,7 @@ def test_a_training_that_fails_is_told_with_its_reason_and_its_log_and_goes_on(a
 
 def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins):
     write_prompts(paths / "test.jsonl", PROBLEMS[:1])
-    words = ("--stop", "kl=0.045", "--stop", "patience=2")
+    words = ("--set", "stop.kl=0.045", "--set", "stop.patience=2")
     done = adapt("out", *words, steps=60, hold=6)
     assert done.returncode == 0, done.stderr
     out = paths / "out"
@@ -240,13 +240,13 @@ def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins)
     assert adapt("out", *words, steps=60).returncode == 0
     assert result(out) == found, "an ended adaptation stays as it is"
     assert stand_ins.asked == []
-    again = adapt("out", "--no-stop", steps=60)
+    again = adapt("out", "--set", "stop.ends=false", steps=60)
     assert again.returncode == 2
     assert "cannot be continued without them" in again.stderr
 
 
 def test_an_alarm_before_any_model_was_saved_leaves_the_base_model(adapt, paths):
-    done = adapt("out", "--stop", "kl=0.001", "--stop", "patience=1", "--gold", paths / "gold.jsonl", hold=1)
+    done = adapt("out", "--set", "stop.kl=0.001", "--set", "stop.patience=1", "--gold", paths / "gold.jsonl", hold=1)
     assert done.returncode == 0, done.stderr
     found = result(paths / "out")
     assert (found["chosen_step"], found["chosen_model"], found["changed"]) == (0, str(ADDITION.model), 0)
