@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import heldout_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, heldout_problems
 from restrain_openrlhf.reference.offline_engine import Rollout
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
