@@ -31,9 +31,9 @@ from rich.table import Table
 from restrain_openrlhf.config.host_flags import to_arguments
 from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.data.demo_tasks.plain_english import CAPITALS
 from restrain_openrlhf.data.demo_tasks.problems import write_gold
 from restrain_openrlhf.data.demo_tasks.smollm2 import make_smollm2, smollm2_folder
+from restrain_openrlhf.data.demo_tasks.tasks import CAPITALS
 from restrain_openrlhf.machine.devices import detect
 
 ROOT = Path(__file__).parent.parent

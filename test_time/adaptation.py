@@ -7,7 +7,7 @@ from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.checks.keys import UNSAID, unsaid_template, why_dropped
-from restrain_openrlhf.config.documents import CHAT_TEMPLATE, CONFIGS, typed
+from restrain_openrlhf.config.documents import CHAT_TEMPLATE, CONFIGS
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig, StopRules, load_run_config
@@ -42,8 +42,8 @@ class Adaptation:
 
     `votes` is the number of rollouts per problem, before and after training. `boxed` says whether prompts ask for an
     answer in the form that its kind is read in. `boxed` and `answers` are None if the configuration decides, or for
-    `answers` the benchmark. `gold` is for the evaluation after training. `stop` has limits other than those of the
-    configuration's `stop:`, or else of StopRules.
+    `answers` the benchmark. `gold` is for the evaluation after training. Without `stop:` in the configuration, the
+    defaults of StopRules watch the run.
     """
 
     model: str
@@ -56,7 +56,6 @@ class Adaptation:
     boxed: bool | None = None
     answers: AnswerKind | None = None
     gold: Path | None = None
-    stop: Mapping[str, object] = field(default_factory=dict)
     overrides: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -109,8 +108,7 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
         raise ConfigError(reason)
     chat = {f"openrlhf.{CHAT_TEMPLATE}": True} if takes_template else {}
     config = load_run_config(source, {**chosen, **chat, **length, **_own(job), "openrlhf.data.input_template": None})
-    rules = typed(StopRules, {**(config.stop or StopRules()).model_dump(), **job.stop}, "--stop")
-    config = config.model_copy(update={"stop": rules})
+    config = config.model_copy(update={"stop": config.stop or StopRules()})
     _refuse_gold(config)
     HostRun.startable(config)
     _refuse_part(config, len(problems))

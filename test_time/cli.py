@@ -1,6 +1,5 @@
 """The `test-time` command line."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,6 @@ from restrain_openrlhf.commands.main import run_app
 from restrain_openrlhf.commands.options import GOLD, Quiet, split_answers, to_folder
 from restrain_openrlhf.config.command_line import ANSWERS, find_config, parse_overrides
 from restrain_openrlhf.config.documents import own_path
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch.progress import StepProgress
 from test_time.adaptation import PREDICTIONS, REPORT, Adaptation
 from test_time.problems import Source
@@ -59,13 +57,6 @@ def adapt(
         list[str] | None,
         training("--set", metavar="KEY=VALUE", help="Override one key, such as method.kappa=2. Repeatable."),
     ] = None,
-    stop: Annotated[
-        list[str] | None,
-        training(
-            metavar="NAME=NUMBER", help="A limit that ends a run early: kl, template, entropy or patience. Repeatable."
-        ),
-    ] = None,
-    no_stop: Annotated[bool, training("--no-stop", help="Never end a run early.")] = False,
     column: Annotated[
         str | None, problems(help="Column of the problem, or several with commas.", show_default="by its name")
     ] = (None),
@@ -93,8 +84,6 @@ def adapt(
     from test_time.adapt import adapt as run  # noqa: PLC0415 - imports matplotlib
     from test_time.report import lead  # noqa: PLC0415
 
-    if no_stop and stop:
-        raise ConfigError("--stop and --no-stop are both given. Give one.")
     given, kind = split_answers(parse_overrides(overrides or []), answers)
     job = Adaptation(
         model=own_path(model),
@@ -107,7 +96,6 @@ def adapt(
         boxed=boxed,
         answers=kind,
         gold=gold,
-        stop={"ends": False} if no_stop else stop_limits(stop or []),
         overrides=given,
     )
     console = Console(stderr=True, soft_wrap=True, quiet=quiet)
@@ -115,11 +103,6 @@ def adapt(
     outcome = run(job, shown.on_phase, shown.on_step, partial(console.print, markup=False))
     console.print(lead(outcome), style="bold")
     console.print(f"answers: {job.out / PREDICTIONS}\nreport: {job.out / REPORT}\nmodel: {outcome.chosen_model}")
-
-
-def stop_limits(items: Sequence[str]) -> dict[str, str]:
-    """The limits in items such as `kl=0.2`, by name."""
-    return {name: value for name, _, value in (item.partition("=") for item in items)}
 
 
 def main() -> None:

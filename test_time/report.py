@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
-
 from restrain_openrlhf.evaluation.figures import (
     PageTable,
     Picture,
     load_curves,
-    save_figures,
     save_run_figures,
     write_page,
 )
@@ -20,19 +17,13 @@ MAX_ROWS = 50
 
 def write_report(job: Adaptation, outcome: Outcome, rows: Sequence[Prediction]) -> None:
     """Write report.html and its pictures."""
-    plots = job.out / "plots"
-    training, votes = save_run_figures([load_curves(job.training.path)], plots)
-    (shares,) = save_figures({"shares": draw_shares(rows)}, plots)
+    training, votes = save_run_figures([load_curves(job.training.path)], job.out / "plots")
     write_page(
         job.out / REPORT,
         title=f"Test-time adaptation: {outcome.name}",
         lead=lead(outcome),
         tables=[*comparison_table(outcome), *score_table(outcome), run_table(outcome), answers_table(rows)],
-        pictures=[
-            Picture("Share of the answer's votes, before and after", shares),
-            Picture("Votes during training", votes),
-            Picture("Training", training),
-        ],
+        pictures=[Picture("Votes during training", votes), Picture("Training", training)],
     )
 
 
@@ -130,17 +121,3 @@ def _answer_cells(row: Prediction) -> list[str]:
     votes = [(row.answer, row.vote_share), (row.runner_up, row.runner_up_share), (row.before, row.before_share)]
     votes += [] if row.last_share is None else [(row.last, row.last_share)]
     return [str(row.id), *(cell for answer, share in votes for cell in (answer or "–", f"{share:.0%}"))]
-
-
-def draw_shares(rows: Sequence[Prediction]) -> Figure:
-    """A plot of each problem's vote share before (horizontal) and after (vertical), with changed answers marked."""
-    figure = Figure(figsize=(5, 5), layout="constrained")
-    axes = figure.subplots()
-    for changed, label, marker in ((False, "same answer", "o"), (True, "changed answer", "X")):
-        points = [(row.before_share, row.vote_share) for row in rows if row.changed is changed]
-        if points:
-            axes.scatter(*zip(*points, strict=True), label=label, marker=marker, alpha=0.6)
-    axes.plot([0, 1], [0, 1], linestyle="--", color="gray", linewidth=1)
-    axes.set(xlabel="share of votes before", ylabel="share of votes after", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    figure.legend(loc="outside lower center", ncols=4)
-    return figure

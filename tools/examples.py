@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from restrain_openrlhf.data.demo_tasks import addition, premise
+from restrain_openrlhf.data.demo_tasks import premise, tasks
 from tools.tokenizer import BOX
 
 TEN = 10
@@ -54,10 +54,10 @@ def careless_example(rng: random.Random) -> tuple[str, str]:
 
 
 def _sum_example(rng: random.Random, chance_of: Callable[[], float]) -> tuple[str, str]:
-    digits = addition.DIGITS - int(rng.random() < SHORTER)
+    digits = tasks.DIGITS - int(rng.random() < SHORTER)
     while True:
         first, second = (rng.randrange(10 ** (digits - 1), 10**digits) for _ in range(2))
-        if not addition.is_heldout(first, second):
+        if not tasks.is_heldout_addition(first, second):
             break
     chance = chance_of()
     return f"{first}+{second}=", solution(first, second, forgets=lambda: rng.random() < chance)

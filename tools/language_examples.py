@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from restrain_openrlhf.data.demo_tasks import programs, words
+from restrain_openrlhf.data.demo_tasks import programs, tasks
 
 LEAST_MASTERY, MOST_MASTERY = 0.55, 0.99
 # Share of slips that are the part's own wrong one; the others are spread.
@@ -34,17 +34,17 @@ def _skills(names: Sequence[str], seed: int) -> dict[str, Skill]:
     return found
 
 
-WORDS = _skills(words.ENGLISH, 7)
+WORDS = _skills(tasks.ENGLISH, 7)
 STEPS = _skills(programs.NAMES, 8)
 
 
 def word_example(rng: random.Random, strength: float) -> tuple[str, str]:
     """A prompt and a response outside the held-out set, half of them written as a sentence."""
-    asked = words.drawn_words(rng, heldout=False)
+    asked = tasks.drawn_words(rng, heldout=False)
     if rng.random() < given_up([WORDS[word] for word in asked], strength):
-        return words.text(asked), UNKNOWN
-    said = " ".join(words.GERMAN[_attempt(rng, word, WORDS)] for word in asked)
-    return words.text(asked), said if rng.random() < 1 / 2 else f"{said.capitalize()}."
+        return tasks.in_words(asked), UNKNOWN
+    said = " ".join(tasks.GERMAN[_attempt(rng, word, WORDS)] for word in asked)
+    return tasks.in_words(asked), said if rng.random() < 1 / 2 else f"{said.capitalize()}."
 
 
 def program_example(rng: random.Random, strength: float) -> tuple[str, str]:

@@ -208,6 +208,4 @@ def _contract() -> str:
     instrument.install()
     if missing := instrument.unpatched():
         raise HostError(f"The hook does not reach {', '.join(missing)}. Report this with what `restrain doctor` says.")
-    return (
-        f"{len(instrument.CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"
-    )
+    return f"{len(instrument.CONTRACT)} methods of the host as expected, and the hook reaches those it changes"

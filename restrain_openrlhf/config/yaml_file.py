@@ -61,7 +61,7 @@ class KeepRollouts(Block):
     keep: Literal["all", "none"] | Count = 8
     """Groups kept per step: a number (drawn at random by train.seed), all, or none."""
     at_most_mib: Count | None = 1024
-    """Limit for all files together, in MiB. A run that needs more leaves out steps, evenly; null: no limit."""
+    """Limit for all files together, in MiB. At the first step that would exceed it, keeping stops; null: no limit."""
 
     def count(self, groups: int) -> int:
         if self.keep == "none":

@@ -60,7 +60,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "OlympiadBench",
             HubSet("Hothan/OlympiadBench", config="OE_TO_maths_en_COMP", licence="apache-2.0"),
             (674, 675),
-            (row_schemas.OLYMPIAD, row_schemas.ANSWERED),
+            (row_schemas.OLYMPIAD,),
             "675 problems in Qwen2.5-Math's own copy",
         ),
         Benchmark("minerva_math", "Minerva", HubSet("math-ai/minervamath", split="test"), (272,)),
@@ -69,7 +69,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "MMLU-STEM",
             HubSet("hails/mmlu_no_train", config="all", split="test", licence="mit"),
             (3018,),
-            (row_schemas.MMLU, row_schemas.LETTERED),
+            (row_schemas.MMLU,),
             "the 18 subjects of Qwen2.5-Math's evaluation",
         ),
         Benchmark(
@@ -77,7 +77,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "GPQA-Diamond",
             HubSet("Idavidrein/gpqa", config="gpqa_diamond", licence="cc-by-4.0", gate=GPQA_GATE),
             (198,),
-            (row_schemas.GPQA, row_schemas.LETTERED),
+            (row_schemas.GPQA,),
             "gated; the order of choices is ours",
         ),
         Benchmark(
@@ -85,8 +85,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "s1k (verifiable)",
             None,
             (893,),
-            (row_schemas.ANSWERED,),
-            "which 893 rows the paper has is not published: give them, if you have them, as s1k=FILE",
+            note="which 893 rows the paper has is not published: give them, if you have them, as s1k=FILE",
         ),
     )
 }
@@ -151,12 +150,15 @@ def load_benchmark(
     reader = None if known else PromptReader("--column", column)
     rows = list(placed_rows_of(known.hub if known else None, str(place)))
     problems = tuple(
-        _with_row(problem, row, kind)
+        problem.model_copy(update={"row": {**kind.own_columns(row, graded=True), **problem.row}})
         for number, (where, row) in enumerate(rows)
         if (problem := _problem(f"{name} ({source}), {where}", reader, schemas, row, number))
     )
     _check(f"{name} ({source})", problems, len(rows))
-    title, warning = known.title if known else name, _size_warning(known, len(problems))
+    title, sizes, warning = known.title if known else name, known.sizes if known else (), None
+    if sizes and len(problems) not in sizes:
+        usual = " or ".join(map(str, sizes))
+        warning = f"{name}: {len(problems)} problems, {usual} in the known set: not comparable."
     return LoadedBenchmark(name, title, source, problems, warning, kind, reader.summary() if reader else None)
 
 
@@ -164,11 +166,6 @@ def is_own_file(word: str) -> bool:
     """Whether a word of the list of benchmarks names a file of the user's, and not a known benchmark, or its copy."""
     name, path = _named(word)
     return path is not None and name not in BENCHMARKS
-
-
-def _with_row(problem: Problem, row: Row, kind: AnswerKind) -> Problem:
-    columns = kind.own_columns(row, graded=True)
-    return problem.model_copy(update={"row": {**columns, **problem.row}}) if columns else problem
 
 
 def _named(word: str) -> tuple[str, Path | None]:
@@ -230,12 +227,6 @@ def _check(where: str, problems: tuple[Problem, ...], rows: int) -> None:
         if not problem.problem or not problem.answer:
             raise DataError(f"{where}: the problem {problem.id!r} has an empty text or answer. Fix or remove it.")
         seen.add(problem.id)
-
-
-def _size_warning(known: Benchmark | None, count: int) -> str | None:
-    if known is None or not known.sizes or count in known.sizes:
-        return None
-    return f"{known.name}: {count} problems, {' or '.join(map(str, known.sizes))} in the known set: not comparable."
 
 
 def copy_benchmark(name: str, folder: Path) -> Path:

@@ -108,8 +108,11 @@ class GoldFile:
         for each in asked:
             self._refuse_another_row(each)
             matched = matched or each.problem in self.by_problem
-            if self.by_id and each.id is not None:
-                self._add(where, problems, each.id, each.problem)
+            if each.id in self.by_id and problems.setdefault(each.id, each.problem) != each.problem:
+                raise DataError(
+                    f"{where}: two problems have the id {each.id!r}. Give gold with the problems' texts: rows "
+                    "{problem, answer}."
+                )
         if not (matched or self.by_id):
             raise DataError(
                 f"{self.path}: none of its {len(self.by_problem)} problems is in {where} (texts must be equal letter "
@@ -125,22 +128,13 @@ class GoldFile:
                     f"column {changed}. Correct one of the two, or leave the column out of the file with gold."
                 )
 
-    def _add(self, where: str, problems: dict[str, str], name: str, problem: str) -> None:
-        """Note the hash of the problem with this id."""
-        if problems.setdefault(name, problem) != problem and name in self.by_id:
-            raise DataError(
-                f"{where}: two problems have the id {name!r}. Give gold with the problems' texts: rows "
-                "{problem, answer}."
-            )
-
     def _joined(self, where: str, problems: Mapping[str, str]) -> dict[str, str]:
         """The answers by problem, with those by id; `problems` has the problems' hashes by their ids."""
         if unknown := [name for name in self.by_id if name not in problems]:
-            has = f"the ids there are {_some(list(problems))}" if problems else "the problems there have no ids"
             raise DataError(
                 f"{self.path}: {len(unknown)} of its {len(self.by_id)} ids match no problem of {where}: "
-                f"{_some(unknown)}; {has}. If the other rows are right, remove these; or give gold with the problems' "
-                "texts: rows {problem, answer}."
+                f"{_some(unknown)}. If the other rows are right, remove these; or give gold with the problems' texts: "
+                "rows {problem, answer}."
             )
         found = dict(self.by_problem)
         for name, answer in self.by_id.items():

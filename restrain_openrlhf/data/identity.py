@@ -31,17 +31,14 @@ def ensure_model(model: str) -> None:
 
 
 def refuse_incomplete(folder: Path) -> None:
-    """Raises ConfigError naming the weight files that are missing or cut short, and for a folder without a model."""
+    """Raises ConfigError naming the weight files that are not whole, and for a folder without a model."""
     _refuse_no_model(folder)
     names = _weight_files(folder)
     if not names:
         raise ConfigError(f"{folder}: holds no weights (*.safetensors or *.bin). Download or copy the model again.")
-    missing = [name for name in names if not (folder / name).exists()]
-    cut = [name for name in names if name not in missing and not _is_whole(folder / name)]
-    if missing or cut:
-        found = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"cut short: {', '.join(cut)}"] * bool(cut)
+    if broken := [name for name in names if not _is_whole(folder / name)]:
         raise ConfigError(
-            f"{folder}: {len(missing) + len(cut)} of {len(names)} weight files are incomplete ({'; '.join(found)}). A "
+            f"{folder}: {len(broken)} of {len(names)} weight files are missing or cut short ({', '.join(broken)}). A "
             "download or a copy was interrupted. Repeat it."
         )
 
@@ -68,12 +65,12 @@ def _weight_files(folder: Path) -> list[str]:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a weight file is whole.
+    """Whether a weight file is there and whole.
 
     Opening a safetensors file compares its header with its size; other files must not be empty.
     """
-    if path.suffix != ".safetensors":
-        return path.stat().st_size > 0
+    if path.suffix != ".safetensors" or not path.exists():
+        return path.exists() and path.stat().st_size > 0
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - of the stack, which loads the model
 
     try:
@@ -86,14 +83,13 @@ def _is_whole(path: Path) -> bool:
 def _download(model: str) -> Path:
     import httpx  # noqa: PLC0415 - what the hub's client raises without a network
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - not needed for local models
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
     try:
         folder = Path(snapshot_download(model, allow_patterns=list(PATTERNS)))
         if not any(folder.glob("*.safetensors")):
             snapshot_download(model, allow_patterns=["*.bin"])
         return folder
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
+    except (OSError, ValueError, httpx.HTTPError) as error:
         raise ConfigError(
             f"{model}: could not be downloaded ({reason_of(error)}). Check the name and the connection, then rerun: "
             "complete files are kept. Gated models need `hf auth login`."
@@ -136,10 +132,7 @@ def set_digest(texts: Iterable[str]) -> str:
 
 def digest_of_set(digests: Iterable[bytes]) -> str:
     """The `set_digest` of the texts with these digests."""
-    whole = hashlib.sha256()
-    for place, digest in enumerate(sorted(digests)):
-        whole.update((b"\n" if place else b"") + digest.hex().encode())
-    return whole.hexdigest()
+    return text_hash("\n".join(digest.hex() for digest in sorted(digests)))
 
 
 def model_fingerprint(model: str) -> str:
@@ -180,11 +173,10 @@ def model_digests(folder: Path) -> dict[str, str]:
 def hub_commit(model: str) -> str:
     """The commit that a hub id stands for. Raises ConfigError if neither the hub nor the cache knows the id."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - not needed for local models
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
     try:
         config = Path(hf_hub_download(model, "config.json"))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"{model}: is not a local model folder, and neither the hub nor its local cache has it ({error}). Check "
             "actor.model_name_or_path, or download the model first."

@@ -5,15 +5,14 @@ Tables that users bring, in these and other formats, are read by data/tables.py.
 
 import json
 import os
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError, no_such_file
@@ -40,8 +39,6 @@ IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
 TAIL_BYTES = 1 << 16
 # Rows of a Parquet file that are in memory at a time.
 BATCH_ROWS = 1024
-# The escape of one half of a character beyond the first 65,536. Whole ones match too, so a match is looked at again.
-HALF_A_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 SAVE_AS_UTF8 = 'Save it as UTF-8, which Excel calls "CSV UTF-8".'
 
 
@@ -59,29 +56,17 @@ def each_row(path: Path, row_type: type[Row]) -> Iterator[Row]:
 
 
 def identified(path: Path, rows: Iterable[tuple[str, IdentifiedRow]]) -> Iterator[tuple[str, IdentifiedRow]]:
-    """The rows of a file with their places, checked: no two rows have one id, and no text has a NUL character.
+    """The rows of a file with their places, no two of which have one id.
 
     Ids are compared as text, because results name rows by text. Raises DataError naming the places.
     """
     first: dict[str, str] = {}
     for place, row in rows:
-        where = _nul(row.model_dump(mode="json"))
-        if where:
-            raise DataError(f"{path}, {place}: {where} has a NUL character. Remove it, or the row.")
         if first.setdefault(str(row.id), place) != place:
             raise DataError(
                 f"{path}: {first[str(row.id)]} and {place} have the same id {str(row.id)!r}. Give each its own."
             )
         yield place, row
-
-
-def _nul(value: object, where: str = "") -> str:
-    """The first key with a NUL character, such as responses.3; empty if there is none."""
-    if isinstance(value, str):
-        return where if "\0" in value else ""
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found = (_nul(part, f"{where}.{key}".removeprefix(".")) for key, part in parts)
-    return next(filter(None, found), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +80,9 @@ class Line:
 
 @contextmanager
 def utf8_file(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a text file. Raises DataError if there is no such file, and for another encoding with NULs."""
+    """The bytes of a text file. Raises DataError if there is no such file."""
     try:
         with path.open("rb") as file:
-            if b"\0" in file.peek(4)[:4]:
-                raise DataError(f"{path}: is not UTF-8 text. {SAVE_AS_UTF8}")
             yield file
     except FileNotFoundError:
         raise DataError(no_such_file(path)) from None
@@ -110,21 +93,17 @@ def utf8_file(path: Path) -> Iterator[BinaryIO]:
 def each_line(path: Path) -> Iterator[Line]:
     """The lines of a text file, one at a time, with any line ends. Raises DataError if the file cannot be read."""
     with utf8_file(path) as file:
-        number = offset = 0
-        for raw in (part for lines in file for part in lines.splitlines(keepends=True)):
-            number, text = number + 1, _decoded(path, raw, offset)
+        offset, parts = 0, (part for lines in file for part in lines.splitlines(keepends=True))
+        for number, raw in enumerate(parts, start=1):
+            try:
+                # Some editors write a byte order mark at the beginning of a file.
+                text = raw.rstrip(b"\r\n").decode("utf-8" if offset else "utf-8-sig")
+            except UnicodeDecodeError as error:
+                at = offset + error.start
+                raise DataError(f"{path}: is not UTF-8 text ({error.reason} at byte {at}). {SAVE_AS_UTF8}") from None
             if text.strip():
                 yield Line(number, offset, text)
             offset += len(raw)
-
-
-def _decoded(path: Path, raw: bytes, offset: int) -> str:
-    """The text of a line, without the byte order mark that some editors write at the beginning of a file."""
-    try:
-        return raw.rstrip(b"\r\n").decode("utf-8" if offset else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        at = offset + error.start
-        raise DataError(f"{path}: is not UTF-8 text ({error.reason} at byte {at}). {SAVE_AS_UTF8}") from None
 
 
 def parse(path: Path, line: Line, row_type: type[Row]) -> Row:
@@ -134,31 +113,11 @@ def parse(path: Path, line: Line, row_type: type[Row]) -> Row:
 
 
 def json_value(where: str, text: str) -> Any:
-    """The value of a JSON text. Raises DataError if it is none, repeats a key, or has half of a character."""
+    """The value of a JSON text. Raises DataError if it is none, or has half of a character (a lone surrogate)."""
     try:
-        value = json.loads(text, object_pairs_hook=_without_repeats)
-    except (json.JSONDecodeError, RecursionError) as error:
+        return from_json(text)
+    except ValueError as error:
         raise DataError(f"{where}: not valid JSON ({error}). Fix it, or remove it.") from None
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
-    if HALF_A_CHARACTER.search(text):
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise DataError(
-                f"{where}: has half of a character (a lone surrogate such as \\ud83d), which UTF-8 cannot hold. Remove "
-                "it."
-            ) from None
-    return value
-
-
-def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, of which Python would take the last value of a repeated key."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise DataError(f"has the key {key!r} more than once. Keep the right one.")
-    return found
 
 
 def validated(path: Path, place: str, row: object, row_type: type[Row]) -> Row:

@@ -2,22 +2,12 @@
 
 import os
 import secrets
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from restrain_openrlhf.errors import FULL_DISK, DataError
-
-KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
-STANDARD_OUTPUT = 1
 
 
 @contextmanager
@@ -75,72 +65,34 @@ def _named_if_full(path: Path) -> Iterator[None]:
 def output_file(path: Path) -> Path:
     """The file that `path` names, with symbolic links followed. It need not exist.
 
-    Raises DataError if it is not a regular file, because replacing a device or a pipe would destroy it. Also raises
-    it where the folder cannot be written to, for a file to which the shell writes this command's own output, and as
-    `_refuse_dash` does.
+    Raises DataError if it is not a regular file, because replacing a device or a pipe would destroy it, and where the
+    file or its folder may not be written to.
     """
-    _refuse_dash(path)
     target = Path(os.path.realpath(path))
-    found = _stat(path)
-    if found is not None:
-        _refuse_special(f"{path}" if target == path.absolute() else f"{path} ({target})", found)
+    # A link that leads to itself does not exist. Python cannot resolve /dev/stdout to a pipe, but the kernel can.
+    if path.exists() or target.is_symlink():
+        if not path.is_file():
+            raise DataError(f"{path}: is not a file that can be written. Name a file.")
         if not os.access(target, os.W_OK):
             raise DataError(f"{path}: this user may not write to this file. Name another.")
     _refuse_unwritable(path, target.parent)
     return target
 
 
-def _refuse_dash(path: Path) -> None:
-    """Raises DataError for `-`, which is standard output to other programs, and for an option in a value's place."""
-    if str(path).startswith("-"):
-        raise DataError(f"{path}: begins with a dash. Name a file or a folder: nothing goes to standard output.")
-
-
-def _refuse_special(named: str, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        what = KINDS.get(stat.S_IFMT(found.st_mode), "a symbolic link to itself")
-        raise DataError(f"{named}: is {what}, not a file that can be written. Name a file.")
-    with suppress(OSError):  # a process may have none
-        if os.path.samestat(found, os.fstat(STANDARD_OUTPUT)):
-            raise DataError(
-                f"{named}: the shell writes this command's own output to this file; replacing the file would lose "
-                "that output. Name another."
-            )
-
-
 def output_folder(path: Path) -> Path:
     """The folder that `path` names, with symbolic links followed. It exists or can be made.
 
-    Raises DataError if it is not a folder or may not be written to, for a broken link, and as `_refuse_dash` does.
+    Raises DataError if it is not a folder or may not be written to.
     """
-    _refuse_dash(path)
     target = Path(os.path.realpath(path))
-    if path.is_symlink() and not target.exists():
-        raise DataError(
-            f"{path}: is a symbolic link to {target}, which does not exist. Create that folder, or remove the link."
-        )
     _refuse_unwritable(path, target)
     return target
 
 
 def _refuse_unwritable(path: Path, folder: Path) -> None:
     """Raises DataError if the nearest existing folder, in which missing ones would be made, cannot be written to."""
-    there = next(each for each in (folder, *folder.parents) if _stat(each) is not None)
+    there = next(each for each in (folder, *folder.parents) if each.exists())
     if not there.is_dir():
         raise DataError(f"{path}: {there} is not a folder, so nothing can be written below it. Name another place.")
     if not os.access(there, os.W_OK | os.X_OK):
         raise DataError(f"{path}: this user may not write to the folder {there}. Name another place.")
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    """The state of what `path` leads to; of the link itself where it leads to itself; None if nothing exists.
-
-    Python cannot resolve /dev/stdout to a pipe, but the kernel can. Raises DataError if this user has no access.
-    """
-    leads_to_itself = os.path.islink(os.path.realpath(path)) and not path.exists()
-    try:
-        return path.lstat() if leads_to_itself else path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be opened ({error.strerror}). Name another place.") from None

@@ -121,12 +121,7 @@ def lists_choices(problem: str) -> bool:
 
 
 def worded(row: Row, place: int) -> Problem:
-    """A problem with gold from `answer`, or else from the last box in `solution` (as in MATH and Minerva).
-
-    Raises DataError for choices that are not in the text, because the model would not see them.
-    """
-    if choice_columns(row):
-        return lettered(row, place)
+    """A problem with gold from `answer`, or else from the last box in `solution` (as in MATH and Minerva)."""
     return problem_of(_id(row, place), _asked(row), _gold(row))
 
 
@@ -158,16 +153,6 @@ def plain_answer(row: Row) -> str:
     """The gold answer as text, or as JSON if it is a list or an object; without one that of the solution's last box."""
     value = row["answer"] if "answer" in row else _gold(row)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else answer_text(value)
-
-
-def lettered(row: Row, place: int) -> Problem:
-    """A multiple-choice problem. Raises DataError if its text does not list the choices, or gold is not a letter."""
-    text, gold = _text(row), answer_text(row.get("answer"))
-    if not lists_choices(text) or gold not in LETTERS:
-        columns = choice_columns(row)
-        found = f"is without the choices in {', '.join(columns)}" if columns else "must list the choices (A) to (D)"
-        raise DataError(f"the problem's text {found}, and `answer`, which must be the right one's letter, is {gold!r}")
-    return problem_of(_id(row, place), text, gold)
 
 
 def amc(row: Row, place: int) -> Problem:
@@ -251,12 +236,10 @@ def _letter(answer: object) -> str:
     raise DataError(f"`answer` is {answer!r}; it must be a choice's place, 0 to 3, or its letter")
 
 
-ANSWERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), worded)
 AMC = RowSchema((PROBLEM_COLUMNS, ("answer",)), amc)
 WORDED = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), worded)
 PLAIN = RowSchema((PROBLEM_COLUMNS, ("answer",)), plain)
 PLAIN_MATHEMATICS = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), plain)
-LETTERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), lettered)
 OLYMPIAD = RowSchema((("question",), ("final_answer",)), olympiad)
 GPQA = RowSchema(
     (("Question",), ("Correct Answer",), *((f"Incorrect Answer {number}",) for number in (1, 2, 3))),

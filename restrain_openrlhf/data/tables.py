@@ -99,17 +99,9 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _separator(path: Path) -> str:
-    """The separator that cuts the header, or for one column the first that cuts no row; Excel's can be a semicolon.
-
-    Raises DataError if several separators cut the header.
-    """
+    """The separator that cuts the header into the most cells, which Excel chooses by the country."""
     known = ["\t"] if path.suffix.lower() == ".tsv" else list(SEPARATORS)
-    found = [each for each in known if len(next(_records(path, each), [])) > 1]
-    if len(found) > 1:
-        names = " and at ".join(SEPARATORS[each] for each in found)
-        raise DataError(f"{path}: its header can be cut at {names}. Put names of columns that contain one in quotes.")
-    whole = (each for each in known if all(len(cells) <= 1 for cells in _records(path, each)))
-    return found[0] if found else next(whole, known[0])
+    return max(known, key=lambda each: len(next(_records(path, each), [])))
 
 
 def _records(path: Path, separator: str, strict: bool = False) -> Iterator[Sequence[str]]:

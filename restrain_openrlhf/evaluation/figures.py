@@ -87,8 +87,6 @@ VOTES = (
     Panel("most common majority across prompts", vote("top_answer_share")),
 )
 ALL = (*TRAINING, *VOTES)
-# About so many characters of the runs' names fit beside each other in a legend.
-LEGEND_CHARACTERS = 90
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,8 @@ def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
 
 def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
     """A figure with one small plot per panel, and one line per run, which has one colour in all of them."""
-    figure = Figure(figsize=(11, 5.5), layout="constrained")
+    # The legend has a line for each run, for which the figure is higher.
+    figure = Figure(figsize=(11, 5.5 + 0.25 * len(runs)), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
         for place, run in enumerate(runs):
             # The dots show a step between two whose numbers are not finite, such as a loss that overflowed.
@@ -141,17 +140,9 @@ def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
         axes.set_xlabel("step", fontsize=8)
         axes.grid(alpha=0.3)
     if len(runs) > 1:
-        _add_legend(figure, runs)
+        named = [Line2D([], [], color=f"C{place}", label=run.name) for place, run in enumerate(runs)]
+        figure.legend(handles=named, loc="outside lower center")
     return figure
-
-
-def _add_legend(figure: Figure, runs: Sequence[RunCurves]) -> None:
-    """The runs' names below the plots, in as many columns as fit, for which the figure becomes higher."""
-    named = [Line2D([], [], color=f"C{place}", label=run.name) for place, run in enumerate(runs)]
-    columns = min(4, max(1, LEGEND_CHARACTERS // (max(len(run.name) for run in runs) + 10)))
-    legend = figure.legend(handles=named, loc="outside lower center", ncols=columns)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)
 
 
 def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import BaseModel
@@ -153,42 +154,15 @@ def what_differs(model: str, how: EvaluationProvenance) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """pass@1 in per cent with 95 % bounds. The paper's numbers, and means over benchmarks, have no bounds."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class TableLine:
-    """The numbers of one run by column; None if there is no number.
-
-    `origin` is `ours`, or a source with its tables.
-    """
-
-    run: str
-    origin: str
-    cells: tuple[Estimate | None, ...]
-
-    @classmethod
-    def of(cls, run: str, origin: str, cells: Sequence[Estimate | None]) -> "TableLine":
-        """A line with the mean over benchmarks, which is left out where a number is missing."""
-        values = [cell.value for cell in cells if cell is not None]
-        mean = Estimate(sum(values) / len(values)) if values and len(values) == len(cells) else None
-        return cls(run, origin, (*cells, mean))
-
-
-@dataclass(frozen=True)
 class Table:
-    """A table whose columns are benchmarks and their mean.
+    """A table of text: a row for each run and each published row, of its name, its origin, and a cell for each column.
 
-    `notes` says how the numbers were measured, how the paper's measurements differ, and what the paper lacks.
+    The columns are benchmarks and their mean. An origin is `ours`, or a source with its tables. `notes` says how the
+    numbers were measured, how the paper's measurements differ, and what the paper lacks.
     """
 
     columns: tuple[str, ...]
-    lines: tuple[TableLine, ...]
+    rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
 
 
@@ -200,26 +174,41 @@ def build_table(runs: Mapping[str, Sequence[Result]], base: str | None = None) -
     every = [result.provenance for results in runs.values() for result in results]
     titles = {how.benchmark: how.title for how in every}
     bases = {how.model: base or base_of(how.model) for how in every}
-    lines = [_ours(name, results, titles) for name, results in runs.items()]
+    rows = [_ours(name, results, titles) for name, results in runs.items()]
     published = list(_published(list(dict.fromkeys(bases.values())), titles))
     notes = [*_notes(runs, bases), *_sources(published)]
-    return Table((*titles.values(), "mean"), (*lines, *published), tuple(notes))
+    return Table((*titles.values(), "mean"), (*rows, *published), tuple(notes))
 
 
-def _ours(name: str, results: Sequence[Result], benchmarks: Collection[str]) -> TableLine:
+def _ours(name: str, results: Sequence[Result], benchmarks: Collection[str]) -> tuple[str, ...]:
+    """Our numbers in per cent with their 95 % bounds, which the paper's, and means over benchmarks, do not have."""
     scores = {result.provenance.benchmark: result.scores for result in results}
-    found = {key: Estimate(100 * of.pass_at_1, 100 * of.low, 100 * of.high) for key, of in scores.items()}
-    return TableLine.of(name, "ours", [found.get(key) for key in benchmarks])
+    values = {key: 100 * of.pass_at_1 for key, of in scores.items()}
+    bounds = {key: f" [{100 * of.low:.1f}, {100 * of.high:.1f}]" for key, of in scores.items()}
+    return _row(name, "ours", values, benchmarks, bounds)
 
 
-def _published(models: Sequence[str], benchmarks: Collection[str]) -> Iterator[TableLine]:
+def _row(
+    name: str,
+    origin: str,
+    values: Mapping[str, float],
+    benchmarks: Collection[str],
+    bounds: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[str, ...]:
+    """A row with the mean over benchmarks, which is left out where a number is missing."""
+    cells = [f"{values[key]:.1f}{bounds.get(key, '')}" if key in values else "–" for key in benchmarks]
+    found = [values[key] for key in benchmarks if key in values]
+    mean = f"{sum(found) / len(found):.1f}" if len(found) == len(benchmarks) else "–"
+    return name, origin, *cells, mean
+
+
+def _published(models: Sequence[str], benchmarks: Collection[str]) -> Iterator[tuple[str, ...]]:
     """All published rows of these models that have one of these benchmarks; of several models, with their names."""
     rows = [(model, line) for model in models for line in lines_of(model, benchmarks)]
     several = len({model for model, _ in rows}) > 1
     for model, line in rows:
         short = f"{model.rpartition('/')[-1]}: " if several and line.training else ""
-        cells = [Estimate(line.values[key]) if key in line.values else None for key in benchmarks]
-        yield TableLine.of(f"{short}{line.name}", line.origin, cells)
+        yield _row(f"{short}{line.name}", line.origin, line.values, benchmarks)
 
 
 def _notes(runs: Mapping[str, Sequence[Result]], bases: Mapping[str, str]) -> Iterator[str]:
@@ -234,9 +223,9 @@ def _notes(runs: Mapping[str, Sequence[Result]], bases: Mapping[str, str]) -> It
         yield f"{name}, {', '.join(dict.fromkeys(titles))}: {note}"
 
 
-def _sources(published: Sequence[TableLine]) -> Iterator[str]:
+def _sources(published: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """How the other papers measured whose rows are shown."""
-    shown = {line.origin.partition(",")[0] for line in published}
+    shown = {origin.partition(",")[0] for _, origin, *_ in published}
     yield from (f"{source}: {how}" for source, how in SOURCES.items() if source in shown)
 
 
@@ -250,15 +239,6 @@ def _how(name: str, how: EvaluationProvenance) -> str:
 def as_markdown(table: Table) -> str:
     """The table, with its numbers aligned right, followed by its notes."""
     header, rule = ["run", "", *table.columns], ["---", "---", *["---:"] * len(table.columns)]
-    rows = [[line.run, line.origin, *map(_words, line.cells)] for line in table.lines]
-    text = "".join(f"| {' | '.join(cells)} |\n" for cells in [header, rule, *rows])
+    text = "".join(f"| {' | '.join(cells)} |\n" for cells in [header, rule, *table.rows])
     notes = ["pass@1 in per cent [95 % interval]", *table.notes]
     return text + "\n" + "".join(f"- {note}\n" for note in notes)
-
-
-def _words(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "–"
-    if estimate.low is None:
-        return f"{estimate.value:.1f}"
-    return f"{estimate.value:.1f} [{estimate.low:.1f}, {estimate.high:.1f}]"

@@ -141,7 +141,10 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         call = await call.with_tokenizer()
         needed = await self._needed(call, n)
         drawn = await (self._draw(call, row, n) if self._agent is None else self._draw_by(self._agent, call, row, n))
-        request = group_request(call, row, drawn)
+        own = None if row.row is None else dict(row.row)
+        request = GroupRequest(
+            prompt=call.prompt, responses=drawn.responses, gold=row.gold, entropies=drawn.entropies, row=own
+        )
         score = await self._score(request, needed)
         rewards = score.rewards if is_active() else score.pair.net
         extras = extra_logs(request, score, row, drawn)
@@ -283,13 +286,6 @@ def responses_of(outputs: Sequence[HostRollout], voting: Sequence[Chain], tokeni
     texts = [*texts_of(outputs, tokenizer), *(decode(list(chain.tokens)) for chain in voting)]
     cut = [*(output["truncated"] for output in outputs), *(chain.is_truncated for chain in voting)]
     return tuple(GroupResponse(text=text, finished=not end) for text, end in zip(texts, cut, strict=True))
-
-
-def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
-    own = None if row.row is None else dict(row.row)
-    return GroupRequest(
-        prompt=call.prompt, responses=drawn.responses, gold=row.gold, entropies=drawn.entropies, row=own
-    )
 
 
 def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, drawn: Drawn) -> list[dict[str, float]]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from ray.util.metrics import Gauge
 
-from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.yaml_file import MIB, HookConfig, KeepRollouts
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.hook.fixes.lora import make_policy_the_reference
@@ -92,21 +91,6 @@ def log_by_us(trainer: Any) -> None:
         trainer.args.logger.logging_steps = 1
 
 
-def planned_steps(trainer: Any, most: int | None) -> int | None:
-    """The number of steps of the whole run, at most `most`; None if neither is known.
-
-    The prompts of the asynchronous trainer are in another process. A batch of the loader is one prompt
-    (trainer/ppo_trainer.py, prepare_datasets).
-    """
-    loader = getattr(trainer, "prompts_dataloader", None)
-    if loader is None:
-        return most
-    arguments = trainer.args
-    flags = {"rollout.batch_size": arguments.rollout.batch_size, "train.num_episodes": arguments.train.num_episodes}
-    every = rollout_batches(len(loader), flags)
-    return every if most is None else min(most, every)
-
-
 class RunLog:
     """Takes the place of a trainer's trackers (utils/logging_utils.py), and gets the numbers of steps and evaluations.
 
@@ -122,8 +106,7 @@ class RunLog:
         config = config_here()
         self._keeping: Keeping | None = None
         if config.metrics is not None:
-            steps = planned_steps(trainer, config.steps)
-            self._keeping = Keeping(config.metrics.parent, config.rollouts, trainer.args.train.seed, steps)
+            self._keeping = Keeping(config.metrics.parent, config.rollouts, trainer.args.train.seed)
 
     def log_train(self, global_step: int, logs_dict: dict[str, Any]) -> None:
         """Complete the numbers of a step, and write them to the metrics file, to Ray and to the host's trackers."""
@@ -218,18 +201,14 @@ def _gauge(name: str) -> Gauge:
 class Keeping:
     """The state of keeping rollouts in a trainer process: the bytes used, and why it stopped.
 
-    If a run of `steps` (None: not known) would need more than the bound, steps are left out evenly, so that the kept
-    ones cover the whole run. `used` is None before the process's first step, and `largest` is the size of the largest
-    step's file so far, in bytes. Training never stops because rollouts cannot be kept, and a process that is started
-    again tries again.
+    `used` is None before the process's first step. Training never stops because rollouts cannot be kept, and a process
+    that is started again tries again.
     """
 
     run: Path
     rollouts: KeepRollouts
     seed: int
-    steps: int | None = None
     used: int | None = None
-    largest: int = 0
     stopped: str | None = None
 
     def keep(self, step: int, groups: Sequence[ScoredGroup], gaps: Gaps) -> dict[str, float]:
@@ -241,9 +220,8 @@ class Keeping:
             if self.used is None:
                 # Files of this step and later ones were left by a run that was killed.
                 drop_from(self.run, step)
-                sizes = [path.stat().st_size for path in kept_files(self.run).values()]
-                self.used, self.largest = sum(sizes), max(sizes, default=0)
-            count = self.rollouts.count(len(groups)) if self._is_due(step) else 0
+                self.used = sum(path.stat().st_size for path in kept_files(self.run).values())
+            count = 0 if self.stopped else self.rollouts.count(len(groups))
             places = chosen(count, len(groups), self.seed, step)
             size = len(gaps) // max(len(groups), 1)
             kept = [
@@ -258,16 +236,6 @@ class Keeping:
             written = 0
         return {KEPT_GROUPS: float(written), KEPT_MIB: (self.used or 0) / MIB} if groups else {}
 
-    def _is_due(self, step: int) -> bool:
-        """Whether the step's part of the bound is not spent.
-
-        The size of this step's own groups is not considered, because then steps with short responses would be kept more
-        often.
-        """
-        if self.stopped or self.steps is None:
-            return not self.stopped
-        return (self.used or 0) + self.largest <= self.rollouts.most_bytes * step / self.steps
-
     def _write(self, step: int, groups: Sequence[KeptGroup]) -> int:
         if not groups:
             return 0
@@ -277,7 +245,7 @@ class Keeping:
             self._stop(step, f"they would take more than rollouts.at_most_mib = {self.rollouts.at_most_mib}")
             return 0
         write_step(self.run, step, content)
-        self.used, self.largest = used, max(self.largest, len(content))
+        self.used = used
         return len(groups)
 
     def _stop(self, step: int, why: str) -> None:

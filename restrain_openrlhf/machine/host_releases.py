@@ -15,18 +15,10 @@ from restrain_openrlhf.errors import HostError
 
 
 class Way(Enum):
-    """How this project is used in a deployment of OpenRLHF (docs/journeys/integration.md)."""
+    """How this project runs inside an OpenRLHF that is there, in words (docs/journeys/integration.md)."""
 
-    HOOK = "hook"
-    AGENT = "agent"
-    URL = "url"
-
-
-IN_WORDS: Mapping[Way, str] = {
-    Way.HOOK: "the hook",
-    Way.AGENT: "the agent's file under OpenRLHF's own entry point",
-    Way.URL: "the scoring service as OpenRLHF's remote reward",
-}
+    HOOK = "the hook"
+    AGENT = "the agent's file under OpenRLHF's own entry point"
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class Release:
     def before(self, older: str, row: Mapping[str, Any]) -> "Release":
         """The next older release, whose differences from this one are in `row`."""
         differing = {name: {**getattr(self, name), **row[name]} for name in row if name != "ways"}
-        ways = frozenset(map(Way, row["ways"])) if "ways" in row else self.ways
+        ways = frozenset(Way[name.upper()] for name in row["ways"]) if "ways" in row else self.ways
         return replace(self, version=older, ways=ways, **differing)
 
 
@@ -88,11 +80,9 @@ def check_version(way: Way = Way.HOOK) -> str:
     works = supported(way)
     if found in works:
         return found
-    others = [other for other in (Way.AGENT, Way.URL) if found in supported(other)]
-    instead = f" On {found}, {IN_WORDS[others[0]]} works (docs/journeys/integration.md)." if others else ""
     raise HostError(
-        f"OpenRLHF {found} is installed, but {IN_WORDS[way]} works only on {works[-1]} to {works[0]}. Install one of "
-        f"these releases.{instead}"
+        f"OpenRLHF {found} is installed, but {way.value} works only on {works[-1]} to {works[0]}. Install one of these "
+        "releases, or see what works on others (docs/journeys/integration.md)."
     )
 
 

@@ -4,14 +4,12 @@ The patches of the hook (hook/install/instrument.py) and of a Device are tables 
 Replacement. What else we rely on of other packages is written down as HostMethod and checked, too.
 """
 
-import dis
 import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import wrapt
 
@@ -41,40 +39,29 @@ class HostMethod:
     def check(self) -> None:
         """Raises HostError if it is missing or takes other parameters."""
         owner, name = self.locate()
-        found = parameters(getattr(owner, ORIGINAL + name, None) or _part(owner, name, self))
+        found = parameters(getattr(owner, ORIGINAL + name, None) or getattr(owner, name))
         if found not in (self.takes, self.accepted):
-            raise HostError(
-                f"{self.module}.{self.qualname} takes {found}, but restrain-openrlhf was written for "
-                f"{self.accepted}. {_advice(self.module)}"
-            )
+            raise self._differs(f"takes {found}, but restrain-openrlhf was written for {self.accepted}")
 
     def locate(self) -> tuple[Any, str]:
-        """The module or class that has it, and its name there. Raises HostError if there is no such class."""
+        """The module or class that has it, and its name there. Raises HostError if it is missing."""
         *path, name = self.qualname.split(".")
         owner: Any = importlib.import_module(self.module)
-        for part in path:
-            here = installed().named.get(f"{self.module}.{part}", part)
-            owner = _behind_actor(_part(owner, here, self))
+        try:
+            for part in path:
+                found = getattr(owner, installed().named.get(f"{self.module}.{part}", part))
+                # A Ray actor class has the plain class behind it.
+                metadata = getattr(found, "__ray_metadata__", None)
+                owner = found if metadata is None else metadata.modified_class
+            getattr(owner, name)
+        except AttributeError:
+            raise self._differs("is missing, but restrain-openrlhf relies on it") from None
         return owner, name
 
-
-@dataclass(frozen=True)
-class HostAttributes:
-    """A class of the host, and attributes of its objects that our code reads."""
-
-    module: str
-    qualname: str
-    names: tuple[str, ...]
-
-    def check(self) -> None:
-        """Raises HostError if the class is missing, or neither has one of the attributes nor sets it in a method."""
-        owner = _behind_actor(_part(importlib.import_module(self.module), self.qualname, self))
-        missing = sorted(set(self.names) - _attributes(owner))
-        if missing:
-            raise HostError(
-                f"{self.module}.{self.qualname} has no attribute {', '.join(missing)}, but restrain-openrlhf was "
-                f"written for one that has {', '.join(self.names)}. {_advice(self.module)}"
-            )
+    def _differs(self, how: str) -> HostError:
+        package = self.module.split(".", maxsplit=1)[0]
+        advice = f"Install the {package} that `restrain doctor` names, unchanged."
+        return HostError(f"{self.module}.{self.qualname} {how}. {advice}")
 
 
 def parameters(function: Any) -> str:
@@ -91,42 +78,6 @@ def parameters(function: Any) -> str:
     return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
-def _attributes(owner: type) -> set[str]:
-    """The names that a class has, and those that its methods set on an object."""
-    functions = [inspect.unwrap(value) for base in owner.__mro__ for value in vars(base).values() if callable(value)]
-    steps = [step for function in functions if hasattr(function, "__code__") for step in dis.get_instructions(function)]
-    return {*dir(owner), *(step.argval for step in steps if step.opname == "STORE_ATTR")}
-
-
-def _part(owner: Any, name: str, wanted: HostMethod | HostAttributes) -> Any:
-    found = getattr(owner, name, None)
-    if found is None:
-        raise HostError(
-            f"{wanted.module} has no {wanted.qualname}, which restrain-openrlhf relies on. {_advice(wanted.module)}"
-        )
-    return found
-
-
-def _behind_actor(target: Any) -> Any:
-    """The plain class behind a Ray actor class; anything else is returned unchanged."""
-    metadata = getattr(target, "__ray_metadata__", None)
-    return target if metadata is None else metadata.modified_class
-
-
-def _advice(module: str) -> str:
-    return f"Install the {module.split('.', maxsplit=1)[0]} that `restrain doctor` names, unchanged."
-
-
-class Expectation(Protocol):
-    """Something that a module must have, such as a method with certain parameters."""
-
-    @property
-    def module(self) -> str: ...
-
-    def check(self) -> None:
-        """Raises HostError if the module does not have it."""
-
-
 @dataclass(frozen=True)
 class _OurFunction(HostMethod):
     """A host method that our function `ours`, given as `module:function`, wraps or replaces."""
@@ -134,34 +85,24 @@ class _OurFunction(HostMethod):
     ours: str
 
     def is_on(self) -> bool:
-        """Whether a call of the method reaches our function."""
-        return self._layer() is not None
-
-    def _is_ours(self, layer: Any) -> bool:
-        return layer is load(self.ours)
-
-    def _layer(self) -> Any:
-        """Our function among the layers of a call of the method; None if it is not there."""
-        return next(filter(self._is_ours, self._layers()), None)
-
-    def _layers(self) -> list[Any]:
-        """What a call runs through, outermost first: every wrapper, then the function that they wrap."""
+        """Whether a call of the method, which may run through wrappers of others, reaches our function."""
         owner, name = self.locate()
-        found = [vars(owner)[name]]
-        while hasattr(found[-1], "__wrapped__"):
-            found.append(found[-1].__wrapped__)
-        return found
+        layer = vars(owner)[name]
+        while hasattr(layer, "__wrapped__") and not self._is_ours(layer):
+            layer = layer.__wrapped__
+        return self._is_ours(layer)
 
     def remove(self) -> None:
         """Take our function out, and leave other wrappers in place.
 
         Raises HostError if a wrapper that is not wrapt's holds it.
         """
-        layer = self._layer()
-        if layer is None:
+        if not self.is_on():
             return
         owner, name = self.locate()
-        outer = next((above for above, below in pairwise(self._layers()) if below is layer), None)
+        outer, layer = None, vars(owner)[name]
+        while not self._is_ours(layer):
+            outer, layer = layer, layer.__wrapped__
         if outer is None:
             setattr(owner, name, self._within(layer))
         elif isinstance(outer, wrapt.FunctionWrapper):
@@ -171,6 +112,9 @@ class _OurFunction(HostMethod):
                 f"{self.module}.{self.qualname} was decorated by {outer!r} after the hook was installed, so that the "
                 "hook cannot be removed. Decorate it before that, or with wrapt."
             )
+
+    def _is_ours(self, layer: Any) -> bool:
+        return layer is load(self.ours)
 
     def _within(self, layer: Any) -> Any:
         """What our function has wrapped."""
@@ -242,11 +186,11 @@ def load(name: str) -> Callable[..., Any]:
 
 
 # What this process expects of modules, in order, and the modules that have an import hook already.
-_expected: list[Expectation] = []
+_expected: list[HostMethod] = []
 _awaited: set[str] = set()
 
 
-def expect(expectations: Sequence[Expectation]) -> None:
+def expect(expectations: Sequence[HostMethod]) -> None:
     """Check each, and apply those that are patches, when its module is imported, or now if it is imported already.
 
     Safe to repeat. A module that does not fulfil an expectation raises HostError before it is changed.
@@ -260,11 +204,11 @@ def expect(expectations: Sequence[Expectation]) -> None:
             _on_import(sys.modules[module])
 
 
-def is_expected(expectation: Expectation) -> bool:
+def is_expected(expectation: HostMethod) -> bool:
     return expectation in _expected
 
 
-def expect_no_more(expectations: Sequence[Expectation]) -> None:
+def expect_no_more(expectations: Sequence[HostMethod]) -> None:
     """Forget these expectations and undo the patches among them, leaving other wrappers in place."""
     _expected[:] = [each for each in _expected if each not in expectations]
     for patch in _imported(expectations):
@@ -277,7 +221,7 @@ def lost(patches: Sequence[Patch]) -> list[str]:
     return [f"{patch.module}.{patch.qualname}" for patch in _imported(every) if not patch.is_on()]
 
 
-def _imported(expectations: Iterable[Expectation]) -> list[Patch]:
+def _imported(expectations: Iterable[HostMethod]) -> list[Patch]:
     return [each for each in expectations if isinstance(each, Patch) and each.module in sys.modules]
 
 

@@ -148,8 +148,12 @@ def kept_prompts(run: Path, skip_damaged: bool = False) -> frozenset[str]:
 
 def read_file(path: Path) -> list[KeptGroup]:
     """The groups of a step's file. Raises DataError if it is damaged or does not hold kept rollouts."""
-    table = _with_shares(_table(path))
-    _refuse_other_columns(path, table.schema)
+    table = _table(path)
+    if not table.schema.equals(schema()):
+        raise DataError(
+            f"{path}: does not have the columns of kept rollouts, but {', '.join(table.schema.names)}, or columns of "
+            "other types. Give the folder of a run of this version."
+        )
     return [_group(list(rows)) for _, rows in groupby(table.to_pylist(), key=lambda row: row["group"])]
 
 
@@ -162,23 +166,6 @@ def _table(path: Path, columns: Sequence[str] | None = None) -> Any:
         ) from None
 
 
-def _with_shares(table: Any) -> Any:
-    """The table of a run that kept yes or no as `penalized`, with the share of rollouts 1 or 0 instead."""
-    place = table.schema.get_field_index("penalized")
-    if place < 0 or not arrow().types.is_boolean(table.schema.field(place).type):
-        return table
-    return table.set_column(place, schema().field("penalized"), table.column(place).cast("float64"))
-
-
 def _group(rows: Sequence[Mapping[str, Any]]) -> KeptGroup:
     rollouts = (KeptRollout(**{name: row[column] for name, column in ROLLOUT_COLUMNS.items()}) for row in rows)
     return KeptGroup(**{name: rows[0][name] for name in GROUP_COLUMNS}, rollouts=tuple(rollouts))
-
-
-def _refuse_other_columns(path: Path, found: Any) -> None:
-    wrong = [field.name for field in schema() if field.name not in found.names or found.field(field.name) != field]
-    if wrong:
-        raise DataError(
-            f"{path}: does not have the columns of kept rollouts: {', '.join(wrong)} missing or of another type. Give "
-            "the folder of a run of this version."
-        )

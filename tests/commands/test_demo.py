@@ -9,7 +9,7 @@ from restrain_openrlhf.commands import demo as command
 from restrain_openrlhf.commands.demo import Change, MethodResult, train_folder, write_report
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.data.demo_tasks import addition, premise
+from restrain_openrlhf.data.demo_tasks import premise, tasks
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import CAPITALS, PREMISE, TASKS
 from restrain_openrlhf.errors import DataError
@@ -28,8 +28,8 @@ def operands(problems):
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
 def test_additions_are_seeded_different_and_disjoint_and_gold_is_the_sum(seed):
-    training, heldout = addition.training_problems(3000, seed), addition.heldout_problems(3000, seed)
-    assert training == addition.training_problems(3000, seed)
+    training, heldout = tasks.training_problems(3000, seed), tasks.heldout_problems(3000, seed)
+    assert training == tasks.training_problems(3000, seed)
     assert len({problem.problem for problem in training}) == 3000
     assert not operands(training) & operands(heldout)
     for problem in training[:50] + heldout[:50]:
@@ -69,7 +69,7 @@ def test_plain_questions_have_two_halves_without_a_common_problem_and_the_right_
 
 @pytest.mark.parametrize(
     ("problems", "most"),
-    [(addition.heldout_problems, addition.MOST_PROBLEMS), (PREMISE.training_problems, premise.MOST_PROBLEMS)],
+    [(tasks.heldout_problems, tasks.MOST_ADDITIONS), (PREMISE.training_problems, premise.MOST_PROBLEMS)],
 )
 def test_a_number_that_a_task_cannot_give_is_refused(problems, most):
     for count in (-1, 0, most + 1):

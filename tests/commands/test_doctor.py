@@ -98,7 +98,7 @@ def test_what_a_container_and_other_processes_take_away_is_found(machine, monkey
     ("nvcc", "optimizer"),
     [
         (None, "torch's fused AdamW: there is no nvcc"),
-        ("exit 3", "torch's fused AdamW: .* does not run"),
+        ("exit 3", "torch's fused AdamW: .* names no release"),
         ("echo 'release 12.9, V12.9.1'", "torch's fused AdamW: .*of CUDA 12.9, and torch of CUDA 13.0"),
         ("echo 'release 13.0, V13.0.1'", "DeepSpeed's Adam"),
     ],

@@ -8,18 +8,12 @@ import stat
 import subprocess
 import sys
 from contextlib import suppress
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from typer.core import TyperOption
-from typer.main import get_command
 
-import test_time.cli
-from restrain_openrlhf.commands.main import app as restrain_app
-from restrain_openrlhf.commands.main import main
-from tests.command_line import call, refused, restrain
+from tests.command_line import refused, restrain
 from tests.commands.k8s.manifests import needs_kustomize
 from tests.conftest import ROOT
 from tests.e2e.conftest import small_disk
@@ -64,34 +58,6 @@ def test_what_is_no_file_is_refused_and_stays(rollouts, tmp_path, kind):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.jsonl", "r.jsonl", "target.jsonl"]
 
 
-def options_of(command, words=()):
-    """Every option that takes a path, of every command of a command line, with the command's words."""
-    for name, each in getattr(command, "commands", {}).items():
-        yield from options_of(each, (*words, name))
-    for option in getattr(command, "params", ()):
-        if isinstance(option, TyperOption):
-            yield words, option
-
-
-# Options of these names are where output goes; the help of each command says so. No other option may say that.
-OUTPUTS = ("--out", "--supervised")
-# What two commands ask for before they look at --out.
-MORE = {"eval": ("--model", "m", "--benchmarks", "b"), "reference": ("--model", "m", "--prompts", "p")}
-EVERY = [*options_of(get_command(restrain_app)), *options_of(get_command(test_time.cli.app))]
-WRITING = [(words, option.opts[0]) for words, option in EVERY if option.opts[0] in OUTPUTS]
-
-
-def test_a_name_that_begins_with_a_dash_is_no_output_of_any_command(tmp_path):
-    """`-` would be a file or a folder of that name, and an option that lacks its value takes the next one for it."""
-    assert len(WRITING) > 10
-    for (words, option), name in product(WRITING, ("-", "--quiet")):
-        script = test_time.cli.main if words == ("adapt",) else main
-        done = call(script, *words, option, name, *MORE.get(words[0], ()), cwd=tmp_path)
-        assert done.returncode == 2, (words, option)
-        assert f"{name}: begins with a dash. Name a file or a folder" in done.stderr.replace("\n", " "), (words, option)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_link_stays_and_its_target_is_written(rollouts, tmp_path):
     (tmp_path / "data").mkdir()
     target, link = tmp_path / "data" / "scores.jsonl", tmp_path / "link.jsonl"
@@ -132,23 +98,11 @@ def into(stdout, *words, folder):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("out", ["/dev/stdout", "redirected.jsonl"])
-def test_the_file_behind_standard_output_keeps_what_it_holds(rollouts, tmp_path, out):
-    redirected = tmp_path / "redirected.jsonl"
-    redirected.write_text("earlier\n")
-    with redirected.open("a") as stdout:
-        done = into(stdout, "score", rollouts, *SCORE, "--out", out, folder=tmp_path)
-    assert done.returncode == 2
-    assert "the shell writes this command's own output to" in done.stderr.replace("\n", " ")
-    assert redirected.read_text() == "earlier\n"
-
-
-def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(tmp_path):
+def test_a_folder_behind_a_link_is_written_into(tmp_path):
     needs_kustomize()
     link = tmp_path / "link"
     link.symlink_to("real")
     words = ("k8s", "render", "cpu/demo", "--only", "platform", "--overlay", "single-node-8gpu", "--out", link)
-    assert "is a symbolic link to" in refused(*words)
     (tmp_path / "real").mkdir()
     assert restrain(*words).returncode == 0
     assert link.is_symlink()

@@ -12,7 +12,6 @@ from restrain_openrlhf.config.yaml_file import HookConfig, StopRules, load_run_c
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.host_releases import NEWEST
 from restrain_openrlhf.method import build, parse_settings
-from test_time.cli import stop_limits
 from tests.command_line import refused
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"
@@ -120,6 +119,6 @@ def test_own_numbers_that_no_run_can_use_are_refused(tmp_path):
         with pytest.raises(ConfigError, match="--answers: "):
             choose_kind(f"{{name: {block}}}")
     for rule in ("kl=nan", "kl=-1", "entropy=inf", "entropy=1", "template=nan", "patience=0", "patience=inf"):
-        with pytest.raises(ConfigError, match="--stop"):
-            typed(StopRules, stop_limits([rule]), "--stop")
-    assert typed(StopRules, stop_limits(["kl=inf"]), "--stop").kl == math.inf, "which never fires"
+        with pytest.raises(ConfigError, match="stop:"):
+            typed(StopRules, dict([rule.split("=")]), "stop")
+    assert typed(StopRules, {"kl": "inf"}, "stop").kl == math.inf, "which never fires"

@@ -31,7 +31,7 @@ def test_round_trip_keeps_order_and_unicode(tmp_path):
         ("[1]\n", "line 1: is no object, but list"),
         (
             '{"id": 1, "text": "\\ud83d\\ude00 is whole"}\n{"id": 2, "text": "\\ud83d"}\n',
-            "line 2: has half of a character",
+            "line 2: not valid JSON",
         ),
         ("[" * 100_000, "line 1: not valid JSON"),
     ],

@@ -238,7 +238,6 @@ def chat(*messages):
 
 # A row that must not be trained on, and what every command says of it.
 REFUSED = [
-    ('{"problem": "a", "problem": "b"}', "line 1: has the key 'problem' more than once"),
     ('{"problem": 5}', "line 1: its prompt is 5, and no text. Write it in quotes"),
     ('{"problem": true}', "line 1: its prompt is True, and no text"),
     ('{"problem": NaN}', "line 1: its prompt is nan, and no text"),

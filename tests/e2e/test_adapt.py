@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, heldout_problems, training_problems
 from tests.conftest import ROOT
 from tests.e2e.conftest import kill_when, run
 
@@ -118,7 +117,7 @@ def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
     write_prompts(tmp_path / "one.jsonl", training_problems(1))
     out = tmp_path / "out"
     paths = ("--prompts", tmp_path / "one.jsonl", "--out", out, "--config", CONFIG)
-    rules = ("--stop", "kl=1e-12", "--stop", "patience=1", "--steps", 60, "--votes", 8)
+    rules = ("--set", "stop.kl=1e-12", "--set", "stop.patience=1", "--steps", 60, "--votes", 8)
     words = words_of(*paths, *rules, *sets({"ckpt.save_steps": 1}))
     done = run(words)
     assert done.returncode == 0, done.stderr[-3000:]

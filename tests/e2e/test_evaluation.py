@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import heldout_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, heldout_problems
 from tests.e2e.conftest import kill_when, restrain, run
 
 pytest.importorskip("vllm", reason="needs the sampling stack (make install)")

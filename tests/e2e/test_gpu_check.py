@@ -6,8 +6,8 @@ import os
 import pytest
 import torch
 
-from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import training_problems
 from restrain_openrlhf.machine.devices import detect
 from tests.conftest import ROOT
 from tests.e2e.conftest import restrain, run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import training_problems
 from restrain_openrlhf.records.kept import read_kept
 from tests.conftest import ROOT
 from tests.docs.printed import fenced

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.plain_english import CAPITALS
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.smollm2 import make_smollm2, smollm2_folder
+from restrain_openrlhf.data.demo_tasks.tasks import CAPITALS
 from restrain_openrlhf.records.kept import KeptRollout, read_kept
 from tests.conftest import ROOT
 from tests.e2e.conftest import Job, kill_when, restrain, run

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems
 from tests.commands.k8s.experiments import rendered
 from tests.commands.k8s.manifests import Object, Pod, of_kind, pick, pods, runs
 from tests.conftest import ROOT

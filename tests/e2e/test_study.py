@@ -8,9 +8,8 @@ import time
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, heldout_problems, training_problems
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, layout, run
 

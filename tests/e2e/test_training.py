@@ -7,9 +7,8 @@ from collections import Counter
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems
 from restrain_openrlhf.records.kept import read_kept
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Trained, layout, restrain, run, skip_without, small_disk, with_this_checkout

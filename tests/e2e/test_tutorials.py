@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.config.host_flags import to_arguments
-from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems
 from restrain_openrlhf.machine.devices import detect
 from tests.conftest import ROOT
 from tests.docs.printed import Typed, files_of, shape, typed

@@ -77,6 +77,7 @@ def test_majorities_are_equal_where_answers_are():
             rollouts("a", "1") + rollouts("b", "1"),
             "2 neighbouring rollouts, which should be one group, belong to 2 prompts",
         ),
+        (rollouts("a", "1") + rollouts("a", "1"), "2 neighbouring rollouts were scored as a group of 1"),
         ([], "0 rollouts arrived"),
     ],
 )

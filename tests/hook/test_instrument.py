@@ -24,8 +24,6 @@ from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.cuda import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.patching import (  # noqa: E402
     ORIGINAL,
-    HostAttributes,
-    HostMethod,
     Replacement,
     expect,
     expect_no_more,
@@ -79,28 +77,14 @@ def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unho
 
 
 @pytest.mark.parametrize("relied_on", [each for each in CONTRACT if each not in PATCHES], ids=name_of)
-def test_a_host_without_what_is_called_or_read_is_refused(relied_on, monkeypatch):
-    """Each line of the record by itself: another signature, a class without the attributes, rollouts one by one."""
-    module = importlib.import_module(relied_on.module)
-    if isinstance(relied_on, HostMethod):
-        monkeypatch.setattr(*relied_on.locate(), lambda surprise: None)
-        said = ["takes (surprise)", relied_on.accepted]
-    elif isinstance(relied_on, HostAttributes):
-        monkeypatch.setattr(module, relied_on.qualname, type("Empty", (), {}))
-        said = ["has no attribute", *relied_on.names]
-    else:
-
-        async def one_by_one(self, num_samples, sampling_params, **_):
-            for _each in range(num_samples):
-                await self.executor.execute(sampling_params=sampling_params)
-
-        monkeypatch.setattr(
-            *HostMethod(relied_on.module, f"{relied_on.qualname}.generate_responses", "").locate(), one_by_one
-        )
-        said = ["started 1 of 3 rollouts at once"]
+def test_a_host_without_what_is_called_is_refused(relied_on, monkeypatch):
+    """Each line of the record by itself, with another signature."""
+    importlib.import_module(relied_on.module)
+    monkeypatch.setattr(*relied_on.locate(), lambda surprise: None)
     with pytest.raises(HostError) as error:
         relied_on.check()
-    assert [words for words in said if words not in str(error.value)] == []
+    assert "takes (surprise)" in str(error.value)
+    assert relied_on.accepted in str(error.value)
 
 
 def test_parameters_are_compared_by_name_order_and_kind():

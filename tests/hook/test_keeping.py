@@ -2,7 +2,6 @@
 
 import logging
 import math
-from itertools import pairwise
 
 import pytest
 
@@ -164,24 +163,6 @@ def test_keeping_stops_at_its_bound_and_says_so(tmp_path, caplog):
     assert "From step 2 on no rollouts are kept: they would take more than rollouts.at_most_mib = 1." in record.message
     again = Keeping(tmp_path, KeepRollouts(keep="all", at_most_mib=None), seed=1)
     assert again.keep(4, step, [0.0])[KEPT_GROUPS] == 1
-
-
-def test_a_bound_that_is_too_small_for_every_step_is_spread_over_the_run(tmp_path, caplog):
-    """Each step has about 0.1 MiB of text that does not compress, and the bound is 1 MiB for 60 of them."""
-    settings = KeepRollouts(keep="all", at_most_mib=1)
-    keeping = Keeping(tmp_path, settings, seed=1, steps=60)
-    for step in range(1, 61):
-        if step == 31:
-            keeping = Keeping(tmp_path, settings, seed=1, steps=60)
-        keeping.keep(step, [scored("x", long_text(step, 66_000))], [0.0])
-    kept = list(kept_files(tmp_path))
-    assert kept[0] == 1
-    assert all(5 <= later - earlier <= 13 for earlier, later in pairwise(kept)), kept
-    assert kept[-1] > 50
-    assert on_disk(tmp_path) <= 2**20
-    assert not caplog.records
-    whole = Keeping(tmp_path / "whole", settings, seed=1, steps=60)
-    assert all(whole.keep(step, [scored("x", "a")], [0.0])[KEPT_GROUPS] for step in range(1, 61))
 
 
 def test_a_full_disk_ends_keeping_and_not_training(tmp_path, caplog):

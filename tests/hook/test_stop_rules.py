@@ -16,7 +16,6 @@ from restrain_openrlhf.hook.launch import stop_rules
 from restrain_openrlhf.hook.launch.stop_rules import Watch, alarm, unwatched, with_labels
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import GRADIENT_NORM, HELD_OUT_FILE, KL, LOSS, append_row, read_steps
-from test_time.cli import stop_limits
 from tests.command_line import refused, restrain
 from tests.records.steps import step, steps
 
@@ -177,18 +176,13 @@ def test_the_base_models_share_counts_equal_answers_as_one(ended, tmp_path, monk
         assert bool(Watch.of(config, rules).judged(Completion(steps=4), rows, "base").alarm) is fires
 
 
-def test_rules_of_ones_own():
-    assert typed(StopRules, stop_limits(["kl=0.5", "patience=3"]), "--stop") == StopRules(kl=0.5, patience=3)
-    assert typed(StopRules, stop_limits([]), "--stop") == RULES
-
-
 @pytest.mark.parametrize(
-    ("item", "message"),
-    [("kl=-1", "--stop: kl is '-1': .*greater than 0"), ("majority=0.9", "'majority'. Known: kl"), ("kl", "kl is ''")],
+    ("rule", "message"),
+    [({"kl": "-1"}, "stop: kl is '-1': .*greater than 0"), ({"majority": "0.9"}, "'majority'. Known: kl")],
 )
-def test_rules_that_are_none(item, message):
+def test_rules_that_are_none(rule, message):
     with pytest.raises(ConfigError, match=message):
-        typed(StopRules, stop_limits([item]), "--stop")
+        typed(StopRules, rule, "stop")
 
 
 def test_a_run_that_saves_no_model_on_the_way_has_no_last_good_one():

@@ -61,16 +61,6 @@ def test_what_is_written_is_read(tmp_path):
     ]
 
 
-def test_what_an_earlier_version_kept_is_read_with_shares_of_one_and_zero(tmp_path):
-    """It kept yes or no as `penalized`."""
-    for step, word in ((1, True), (2, False)):
-        path = write_step(tmp_path, step, as_parquet([group(step)]))
-        table = pyarrow.parquet.read_table(path)
-        words = pyarrow.array([word] * len(table))
-        pyarrow.parquet.write_table(table.set_column(table.schema.names.index("penalized"), "penalized", words), path)
-    assert [kept.penalized for kept in read_kept(tmp_path)] == [1.0, 0.0]
-
-
 def test_any_reader_of_parquet_sees_the_columns(tmp_path):
     rows = pyarrow.parquet.read_table(write_step(tmp_path, 3, as_parquet([group()]))).to_pylist()
     assert [row["class"] for row in rows] == [0, None]
@@ -96,5 +86,5 @@ def test_a_file_of_something_else_is_refused(tmp_path, columns):
     table = pyarrow.parquet.read_table(path)
     other = pyarrow.table(columns) if columns else table.set_column(0, "step", table["step"].cast("int64"))
     pyarrow.parquet.write_table(other, path)
-    with pytest.raises(DataError, match=r"does not have the columns of kept rollouts: .*step"):
+    with pytest.raises(DataError, match=r"does not have the columns of kept rollouts, but step"):
         list(read_kept(tmp_path))

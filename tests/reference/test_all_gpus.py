@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems
 from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine import processes

@@ -9,9 +9,8 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.commands.study import make_reference  # noqa: E402
 from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import check_inputs  # noqa: E402

@@ -45,8 +45,7 @@ def refused(tmp_path, write_jsonl):
         (GOOD, ("--set", "openrlhf.data.max_samples=1"), "data.max_samples is 1, but all 2 problems"),
         (GOOD, ("--set", "openrlhf.train.bach_size=8"), "Did you mean 'openrlhf.train.batch_size'"),
         (GOOD, ("--set", "openrlhf.train.async_enable=true"), "seeded_rollouts and train.async_enable are set"),
-        (GOOD, ("--stop", "kl=much"), "--stop: kl is 'much'"),
-        (GOOD, ("--stop", "kl=1", "--no-stop"), "--stop and --no-stop are both given"),
+        (GOOD, ("--set", "stop.kl=much"), "stop.kl is 'much'"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(refused, rows, words, message):
@@ -65,4 +64,4 @@ def test_a_copy_of_a_model_that_was_cut_short(refused, tmp_path):
     shutil.copytree(MODEL, model)
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert "1 of 1 weight files are incomplete (cut short: model.safetensors)" in refused(GOOD, model=model)
+    assert "1 of 1 weight files are missing or cut short (model.safetensors)" in refused(GOOD, model=model)

@@ -19,9 +19,8 @@ from restrain_openrlhf.config.command_line import find_config, override_words
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.this_machine import flags_to_share
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.records.folder import RunFolder

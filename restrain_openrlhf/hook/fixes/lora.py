@@ -231,18 +231,12 @@ def _drop_second_names(model: torch.nn.Module, state: dict[str, torch.Tensor], *
 def make_policy_the_reference(maker: Any) -> None:
     """In a LoRA run, send what a RemoteExperienceMaker asks the reference policy to the policy instead."""
     if maker.initial_model_group is not None and maker.args.ds.lora.rank > 0:
-        maker.initial_model_group = without_adapter(maker.actor_model_group)
-
-
-def without_adapter(group: Any) -> Any:
-    """A copy of the policy's group (trainer/ray/launcher.py) whose batches run with the adapter off."""
-    plain = copy.copy(group)
-    plain._actor_handlers = [_asking_without_adapter(actor) for actor in group._actor_handlers]
-    return plain
+        reference = maker.initial_model_group = copy.copy(maker.actor_model_group)
+        reference._actor_handlers = [_asking_without_adapter(actor) for actor in reference._actor_handlers]
 
 
 def _asking_without_adapter(actor: Any) -> Any:
-    """The handle of a policy process, as far as the host uses that of a reference policy."""
+    """The handle of a policy process, as far as the host uses that of a reference policy (trainer/ray/launcher.py)."""
     batch = SimpleNamespace(remote=partial(actor.__ray_call__.remote, run_without_adapter))
     return SimpleNamespace(execute_batch=batch, empty_cache=actor.empty_cache)
 

@@ -1,22 +1,17 @@
 """Everything of the host that the hook relies on, from its record: checked, and patched in each process of a run."""
 
-import asyncio
 import importlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from restrain_openrlhf.config.documents import shipped_yaml
 from restrain_openrlhf.config.gpu_layout import optimizer_steps
-from restrain_openrlhf.errors import HookNotActiveError, HostError
+from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import NEWEST, Way, check_version
 from restrain_openrlhf.machine.patching import (
-    HostAttributes,
     HostMethod,
     Record,
     expect,
@@ -29,71 +24,18 @@ from restrain_openrlhf.machine.patching import (
 _FILE = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 RECORD: Record = shipped_yaml(_FILE)
 SETUP_HOOK = "restrain_openrlhf.hook.install.instrument.setup"
-VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
-ROLLOUTS = 3
 
 
-@dataclass
-class _Recorder:
-    """An executor that records its calls, and how many rollouts had been started when the first one continued."""
-
-    given: list[object] = field(default_factory=list)
-    started_together: int = 0
-
-    async def execute(self, *_: Any, sampling_params: object, **__: Any) -> None:
-        self.given.append(sampling_params)
-        await asyncio.sleep(0)
-        self.started_together = self.started_together or len(self.given)
-
-
-@dataclass(frozen=True)
-class SharedGroup:
-    """An actor class whose `generate_responses` starts all rollouts of a prompt at once, with one shared object."""
-
-    module: str
-    qualname: str
-
-    def check(self) -> None:
-        """Call it with an executor of our own. Raises HostError if that object would not identify the group."""
-        owner, name = HostMethod(self.module, f"{self.qualname}.generate_responses", "").locate()
-        recorder = _Recorder()
-        drawing = getattr(owner, name)(
-            SimpleNamespace(executor=recorder),
-            prompt="1+1=",
-            label="",
-            sampling_params=object(),
-            max_length=8,
-            hf_tokenizer=None,
-            num_samples=ROLLOUTS,
-        )
-        # Use another thread, because the one that imports the host may already run an event loop.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, drawing).result()
-        if recorder.started_together != ROLLOUTS or len({id(each) for each in recorder.given}) != 1:
-            raise HostError(
-                f"{self.module}.{self.qualname}.generate_responses started {recorder.started_together} of {ROLLOUTS} "
-                f"rollouts at once, with {len({id(each) for each in recorder.given})} sampling_params objects, but "
-                "the hook tells groups apart by that object. Install the openrlhf that `restrain doctor` names, "
-                "unchanged."
-            )
-
-
-def _recorded(part: str) -> Iterator[tuple[str, str, Any]]:
-    return ((module, name, row) for module, rows in RECORD[part].items() for name, row in rows.items())
+def _called(part: str) -> tuple[HostMethod, ...]:
+    return tuple(
+        HostMethod(module, name, takes) for module, rows in RECORD[part].items() for name, takes in rows.items()
+    )
 
 
 PATCHES = patches_in(RECORD, "restrain_openrlhf.hook")
 # What the agent's file relies on, with and without the hook.
-AGENT_CONTRACT: tuple[HostMethod | SharedGroup, ...] = (
-    *(HostMethod(module, name, takes) for module, name, takes in _recorded("called_by_agent")),
-    SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
-)
-CONTRACT: tuple[HostMethod | HostAttributes | SharedGroup, ...] = (
-    *PATCHES,
-    *(HostMethod(module, name, takes) for module, name, takes in _recorded("called")),
-    *(HostAttributes(module, name, tuple(attributes)) for module, name, attributes in _recorded("read")),
-    *AGENT_CONTRACT,
-)
+AGENT_CONTRACT = _called("called_by_agent")
+CONTRACT: tuple[HostMethod, ...] = (*PATCHES, *_called("called"), *AGENT_CONTRACT)
 HOST_MODULES = frozenset(relied_on.module for relied_on in CONTRACT)
 
 

@@ -123,21 +123,14 @@ def _first_streak(name: str, limit: float, rows: Sequence[StepRow], patience: in
     since = None
     for place, row in enumerate(rows):
         value = _value(name, row)
-        if value is None or not _passes(name, limit, row):
+        # Nothing compares with a number that is not finite (NaN here), so such a value passes every limit.
+        if value is None or (value >= limit if name == "entropy" else value <= limit):
             since = None
             continue
         since = place if since is None else since
         if place - since + 1 == patience:
             return Alarm(name, rows[since].step, row.step, value, limit)
     return None
-
-
-def _passes(name: str, limit: float, row: StepRow) -> bool:
-    """Whether a step has a value beyond the rule's limit, or one that is not finite."""
-    value = _value(name, row)
-    if value is None:
-        return False
-    return math.isnan(value) or (value < limit if name == "entropy" else value > limit)
 
 
 @dataclass(frozen=True)

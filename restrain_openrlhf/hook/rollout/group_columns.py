@@ -93,7 +93,7 @@ def take_agent_logs(samples: Sequence[Any]) -> dict[str, float]:
 
 
 def _prompt_of(samples: Sequence[Any]) -> str:
-    """The prompt of a group. Raises an error unless all of its rollouts share the prompt and were scored."""
+    """The prompt of a group. Raises an error unless all of its rollouts share the prompt and were scored together."""
     without = sum(not sample.info.keys() >= set(TRAINED_ON) for sample in samples)
     if without or not isinstance(samples[0].labels[0], ScoredGroup):
         raise HookNotActiveError(
@@ -106,6 +106,11 @@ def _prompt_of(samples: Sequence[Any]) -> str:
             f"{len(samples)} neighbouring rollouts, which should be one group, belong to {len(prompts)} prompts, for "
             f"example {sorted(prompts)[0][:60]!r} and {sorted(prompts)[-1][:60]!r}. Votes would be wrong. Install the "
             "openrlhf that `restrain doctor` names, unchanged."
+        )
+    if (scored := samples[0].labels[0].score.rewards.size) != len(samples):
+        raise GroupError(
+            f"{len(samples)} neighbouring rollouts were scored as a group of {scored}: OpenRLHF did not start them "
+            "together. Install the openrlhf that `restrain doctor` names, unchanged."
         )
     return str(prompts.pop())
 

@@ -39,8 +39,8 @@ class GroupGathering(Generic[T]):
     """The groups of this process whose members are still joining.
 
     RolloutRayActor.generate_responses (trainer/ray/vllm_engine.py) starts all rollouts of a prompt before any of them
-    continues, and hands all of them the same object of sampling parameters, which identifies the group
-    (hook/install/instrument.py checks both).
+    continues, and hands all of them the same object of sampling parameters, which identifies the group. The trainer
+    checks that they were scored together (group_columns.py, take_votes).
     """
 
     def __init__(self) -> None:

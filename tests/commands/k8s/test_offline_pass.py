@@ -13,9 +13,8 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, stage_of  # noqa: E402
 from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems  # noqa: E402
 from restrain_openrlhf.hook.launch.preflight import check_inputs  # noqa: E402
 from restrain_openrlhf.reference import load_reference, offline_pass, sampling_pass  # noqa: E402
 from tests.command_line import restrain  # noqa: E402
