@@ -47,7 +47,6 @@ def test_numbers_for_programs(run, gold):
 CHAT_TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<eos>{% endfor %}<assistant>"
 
 
-@pytest.mark.host
 def test_gold_is_found_for_chats_of_several_messages(tmp_path, write_jsonl):
     """Neither is the problem's text a part of the prompt, nor do all prompts have one system message."""
     pytest.importorskip("transformers", reason="needs the training stack: make install")

@@ -42,7 +42,6 @@ def test_agent_path_prints_the_file_for_openrlhf():
     assert "class AgentExecutor" in path.read_text()
 
 
-@pytest.mark.host
 def test_agent_path_checks_an_agent_that_is_wrapped_and_says_which_line_names_it(tmp_path):
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     theirs, wrong = ROOT / "examples" / "calculator_agent.py", tmp_path / "wrong.py"
@@ -80,7 +79,6 @@ def test_a_key_among_the_flags_is_refused_and_not_repeated(command):
     assert "0123456789abcdef" not in said
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -102,7 +100,6 @@ def test_train_refuses_before_anything_heavy_starts(tmp_path, write_jsonl, overr
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.host
 def test_train_refuses_bad_prompt_sets(tmp_path, write_jsonl):
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     for rows, message in (([], "no prompts"), ([{"problem": "x"}, {"problem": "x"}], "the same prompt")):
@@ -110,7 +107,6 @@ def test_train_refuses_bad_prompt_sets(tmp_path, write_jsonl):
         assert message in refused("train", "configs/cpu/demo.yaml", *[w for item in sets for w in ("--set", item)])
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("words", "message"),
     [

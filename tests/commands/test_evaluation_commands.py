@@ -83,7 +83,6 @@ def test_bad_evaluations_are_one_line(tmp_path, write_jsonl, words, message):
     assert message in refused(*EVAL, "--out", tmp_path / "out", *words)
 
 
-@pytest.mark.host
 def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, write_jsonl):
     pytest.importorskip("transformers", reason="needs transformers: make install")
     rows = [
@@ -110,7 +109,6 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
     assert not list((tmp_path / "out").rglob("responses*"))
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -9,12 +9,11 @@ import pytest
 import yaml
 
 pytest.importorskip("transformers", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.answers import MATHEMATICS  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
-from tests.command_line import refused, restrain  # noqa: E402
-from tests.commands.published_run import DIGEST, base_model, evaluation, prepared_prompts, training_run  # noqa: E402
+from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from tests.command_line import refused, restrain
+from tests.commands.published_run import DIGEST, base_model, evaluation, prepared_prompts, training_run
 
 
 @pytest.fixture

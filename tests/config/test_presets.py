@@ -8,19 +8,14 @@ import yaml
 from pydantic import BaseModel
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.answers import MATHEMATICS  # noqa: E402
-from restrain_openrlhf.config.checks import refuse_settings  # noqa: E402
-from restrain_openrlhf.config.host_flags import (  # noqa: E402
-    host_flags,
-    parse,
-    to_arguments,
-)
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.evaluation.job import TEMPLATES, render, worded  # noqa: E402
-from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
+from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.config.checks import refuse_settings
+from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.evaluation.job import TEMPLATES, render, worded
+from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets
+from tests.conftest import ROOT
 
 NAMES = presets()
 

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from tests.e2e.conftest import kill_when, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 CONFIG = ROOT / "configs" / "cpu" / "test_time.yaml"
 # Real problems have hundreds of characters, which are this model's tokens.

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 from tests.docs.printed import Typed, files_of, shape, typed
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

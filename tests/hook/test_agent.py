@@ -7,29 +7,27 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ray import vllm_engine  # noqa: E402
-from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
-from transformers import AutoTokenizer  # noqa: E402
-from vllm import SamplingParams  # noqa: E402
-from vllm.logprobs import Logprob  # noqa: E402
-from vllm.v1.engine.detokenizer import IncrementalDetokenizer  # noqa: E402
+from openrlhf.trainer.ray import vllm_engine
+from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
+from transformers import AutoTokenizer
+from vllm import SamplingParams
+from vllm.logprobs import Logprob
+from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 
-from restrain_openrlhf.config.host_flags import agent_path  # noqa: E402
-from restrain_openrlhf.config.yaml_file import EngineLimits  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
-from restrain_openrlhf.hook.agent import AgentExecutor, texts_of  # noqa: E402
-from restrain_openrlhf.hook.rollout import samples  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS  # noqa: E402
-from restrain_openrlhf.hook.rollout.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
-from restrain_openrlhf.machine.patching import ORIGINAL  # noqa: E402
-from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
-from tests.hook.in_process import Letters  # noqa: E402
-from tests.hook.test_methods_in_the_host import boxed  # noqa: E402
+from restrain_openrlhf.config.host_flags import agent_path
+from restrain_openrlhf.config.yaml_file import EngineLimits
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.hook.agent import AgentExecutor, texts_of
+from restrain_openrlhf.hook.rollout import samples
+from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow, mark_training, refuse_unlabelled
+from restrain_openrlhf.machine.patching import ORIGINAL
+from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
+from tests.hook.in_process import Letters
+from tests.hook.test_methods_in_the_host import boxed
 
 EOS = 0
 TRAINING = TrainingRow()

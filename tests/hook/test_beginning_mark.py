@@ -5,12 +5,11 @@ from itertools import product
 import pytest
 
 pytest.importorskip("transformers", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.evaluation.job import choose_template, render  # noqa: E402
-from restrain_openrlhf.reference.offline_engine import Marks, prompt_tokens  # noqa: E402
-from restrain_openrlhf.reference.prompts import Prompt, refuse_lost_mark  # noqa: E402
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.evaluation.job import choose_template, render
+from restrain_openrlhf.reference.offline_engine import Marks, prompt_tokens
+from restrain_openrlhf.reference.prompts import Prompt, refuse_lost_mark
 
 TEMPLATE = "<s>{} box it"
 BOS = 1

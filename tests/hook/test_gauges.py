@@ -5,10 +5,9 @@ import math
 import pytest
 
 pytest.importorskip("ray", reason="needs ray: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.run_log import finite, not_finite, publish  # noqa: E402
-from tests.hook.test_trainer_metrics import votes  # noqa: E402
+from restrain_openrlhf.hook.run_log import finite, not_finite, publish
+from tests.hook.test_trainer_metrics import votes
 
 
 def test_every_number_of_a_step_is_published_and_one_that_is_not_finite_does_not_keep_its_last_value():

@@ -8,9 +8,8 @@ import pytest
 from tests.processes import free_port, needs_its_accelerator, printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.gradient import (
     CASES,
     LIMITS,
     TORCHS,
@@ -20,12 +19,12 @@ from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
     judge_patches,
     sum_of,
 )
-from restrain_openrlhf.config.command_line import find_config  # noqa: E402
-from restrain_openrlhf.config.host_flags import flags_of, record  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
-from restrain_openrlhf.machine.host_releases import installed  # noqa: E402
-from tests.commands.k8s import known_metrics  # noqa: E402
+from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.config.host_flags import flags_of, record
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.machine.flash_attention import BY_TORCH
+from restrain_openrlhf.machine.host_releases import installed
+from tests.commands.k8s import known_metrics
 
 # What gpu-check tries of a configuration for eight GPUs.
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")

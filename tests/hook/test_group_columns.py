@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
 from restrain_openrlhf.answers import MATHEMATICS, parse_kind  # noqa: E402
 from restrain_openrlhf.errors import GroupError, HookNotActiveError  # noqa: E402

@@ -7,17 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
-from vllm import SamplingParams  # noqa: E402
+from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
+from vllm import SamplingParams
 
-from restrain_openrlhf.errors import GraderError, GroupError  # noqa: E402
-from restrain_openrlhf.hook import agent  # noqa: E402
-from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering  # noqa: E402
-from tests.hook.in_process import Letters  # noqa: E402
+from restrain_openrlhf.errors import GraderError, GroupError
+from restrain_openrlhf.hook import agent
+from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering
+from tests.hook.in_process import Letters
 
 PROMPT = "1+1="
 

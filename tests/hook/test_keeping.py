@@ -7,7 +7,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402

@@ -7,10 +7,9 @@ import pytest
 from tests.processes import needs_its_accelerator, printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.config.host_flags import record  # noqa: E402
-from restrain_openrlhf.machine.host_releases import installed  # noqa: E402
+from restrain_openrlhf.config.host_flags import record
+from restrain_openrlhf.machine.host_releases import installed
 
 CORRECTIONS = ("token", "off")
 

@@ -6,21 +6,14 @@ import pytest
 import yaml
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from vllm import SamplingParams  # noqa: E402
+from vllm import SamplingParams
 
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.data.identity import model_fingerprint  # noqa: E402
-from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
-from tests.hook.in_process import Letters, ScriptedActor  # noqa: E402
-from tests.reference.test_doors import (  # noqa: E402
-    METHODS,
-    NINE_TO_SEVEN,
-    OTHERS,
-    PROMPT,
-    made_by_hand,
-)
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.errors import ReferencePassError
+from tests.hook.in_process import Letters, ScriptedActor
+from tests.reference.test_doors import METHODS, NINE_TO_SEVEN, OTHERS, PROMPT, made_by_hand
 
 
 @pytest.fixture

@@ -9,15 +9,14 @@ import pytest
 from tests.processes import needs_its_accelerator, printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check.gradient import GradientCase, as_words  # noqa: E402
-from restrain_openrlhf.config.command_line import find_config  # noqa: E402
-from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import LAST_STEP, PLACE, GapSums, StepGap  # noqa: E402
-from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
-from tests.hook.in_process import Models, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.gradient import GradientCase, as_words
+from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.hook.policy.experience import LAST_STEP, PLACE, GapSums, StepGap
+from restrain_openrlhf.machine.flash_attention import BY_TORCH
+from tests.hook.in_process import Models, drawn_by_the_host, host_arguments, maker_of
 
 CASES = [
     GradientCase(batching="micro-batches", stage=2),

@@ -6,7 +6,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
 from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, LossBatch, TokenSums, peak_memory  # noqa: E402  # noqa: E402
 from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402

@@ -6,18 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
-from openrlhf.trainer.ppo_trainer_async import TrainingActor  # noqa: E402
-from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: E402
+from openrlhf.trainer.ppo_trainer import PPOTrainer
+from openrlhf.trainer.ppo_trainer_async import TrainingActor
+from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
-from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
-from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
-from tests.commands.k8s import known_metrics  # noqa: E402
-from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from restrain_openrlhf.hook.policy.experience import LAST_STEP
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE
+from tests.commands.k8s import known_metrics
+from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of
 
 RESTRAIN = {"name": "restrain", "kappa": 2, "prompt_weight": "none", "delta": 0.5}
 SCRIPTS = (

@@ -6,19 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
-from vllm import SamplingParams  # noqa: E402
-from vllm.logprobs import Logprob  # noqa: E402
+from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
+from vllm import SamplingParams
+from vllm.logprobs import Logprob
 
-from restrain_openrlhf.config.yaml_file import Agent  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, GroupError  # noqa: E402
-from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
+from restrain_openrlhf.config.yaml_file import Agent
+from restrain_openrlhf.errors import ConfigError, GroupError
+from restrain_openrlhf.hook.agent import AgentExecutor
+from restrain_openrlhf.hook.policy.experience import LAST_STEP
+from restrain_openrlhf.hook.rollout.group_columns import (
     AGENT_FAILED,
     AGENT_REWARD,
     AGENT_TURNS,
@@ -28,11 +26,11 @@ from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     VOTERS,
     vote_columns,
 )
-from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed  # noqa: E402
-from restrain_openrlhf.hook.rollout.trajectories import GatheredRequests, load_executor  # noqa: E402
-from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
-from tests.hook.in_process import CUT, EOS, Letters, host_arguments, maker_of  # noqa: E402
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed
+from restrain_openrlhf.hook.rollout.trajectories import GatheredRequests, load_executor
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE
+from tests.conftest import ROOT
+from tests.hook.in_process import CUT, EOS, Letters, host_arguments, maker_of
 
 PROMPT = "1+1="
 MAX_LEN = 80

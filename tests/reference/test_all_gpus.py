@@ -149,7 +149,6 @@ def commands(machine, tmp_path, monkeypatch):
     machine(2)
 
 
-@pytest.mark.host
 def test_an_evaluation_of_two_benchmarks_is_drawn_by_all_engines_and_graded_once(commands, tmp_path):
     files = f"a={tmp_path / 'gold.jsonl'},b={tmp_path / 'gold.jsonl'}"
     words = ("--benchmarks", files, "--out", tmp_path / "eval", "--n", "2", "--max-new-tokens", "14")
@@ -162,7 +161,6 @@ def test_an_evaluation_of_two_benchmarks_is_drawn_by_all_engines_and_graded_once
         assert result["provenance"]["problems"] == PROMPTS
 
 
-@pytest.mark.host
 def test_a_configurations_pass_takes_all_gpus_and_once_whole_starts_no_engine(commands, tmp_path):
     sets = {
         "run_dir": tmp_path / "run",

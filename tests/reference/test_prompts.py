@@ -109,7 +109,6 @@ def test_identity_of_a_prompt_set_ignores_order_and_sees_the_template(write_json
     assert len(identities) == 3
 
 
-@pytest.mark.host
 def test_rendering_equals_the_hosts_own(write_jsonl):
     row = {"problem": "What is {x}?"}
     path = write_jsonl("p.jsonl", [row])
@@ -155,7 +154,6 @@ def word_tokenizer():
     return fast
 
 
-@pytest.mark.host
 def test_the_template_gets_a_chats_messages_as_they_are_in_every_command(write_jsonl, tmp_path):
     """The token ids of OpenRLHF's own reading of the row, against those of all that draws rollouts of it."""
     tokenizer = word_tokenizer()

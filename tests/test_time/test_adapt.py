@@ -16,8 +16,6 @@ from test_time.problems import Source
 from test_time.report import write_report
 from tests.test_time.conftest import CONFIG, Sampler, right_answer, run_test_time
 
-pytestmark = pytest.mark.host
-
 PHASES = (
     "1 of 6: checking the model and the problems",
     "2 of 6: the base model votes",

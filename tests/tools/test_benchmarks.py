@@ -27,7 +27,6 @@ def test_its_reference_and_evaluation_are_read(tmp_path):
     assert len([json.loads(line) for line in responses.read_text().splitlines()]) == 5
 
 
-@pytest.mark.host
 def test_50_weight_syncs_send_views_of_one_buffer_as_the_weights_alone_and_keep_nothing():
     """By the kernel's count of bytes and memory, between processes; a weight changes as soon as it is sent."""
     pytest.importorskip("torch", reason="needs the training stack: make install")

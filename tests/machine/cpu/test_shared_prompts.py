@@ -3,9 +3,8 @@
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect
 
 if detect().name != "cpu":
     pytest.skip("the CUDA stack is installed, which computes the host's own batches", allow_module_level=True)

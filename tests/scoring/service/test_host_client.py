@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
 pytest.importorskip("openrlhf", reason="needs OpenRLHF (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
