@@ -75,7 +75,6 @@ def test_the_hook_finds_no_contradiction_and_batches_come_out_even(name):
     assert flags["train.batch_size"] % (flags["train.micro_batch_size"] * gpus) == 0
 
 
-ASKED_FOR = ("qwen2.5-math-1.5b", "qwen2.5-math-7b", "qwen3-1.7b-base", "llama3.2-3b-instruct")
 # The models' max_position_embeddings.
 CONTEXTS = {
     "Qwen/Qwen2.5-Math-1.5B": 4096,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.answers import KINDS, canonical_key, parse_kind, register
+from restrain_openrlhf.answers import KINDS, canonical_key, register
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
@@ -87,7 +87,6 @@ def test_keys_are_those_of_the_labels_where_right_answers_are_one():
     assert gold.score("Q", [None, None], gold="0.5").keys == ()
 
 
-CHOICE = parse_kind({"name": "choice"})
 OPTIONS = ["Ada", "Bea", "Cy"]
 ASKED = {"id": "1", "problem": "Who is it, Ada, Bea or Cy?", "options": OPTIONS}
 # Two ways to say one option, another, and what is none: without the row these are C, no answer, B and K.
