@@ -1,6 +1,6 @@
 """Pairs of answers by form, equal ones and near misses, in the ways in which models and data sets write them.
 
-Each was written before the rules that read it.
+Each was written before the rules that read it, but for those of the last form.
 """
 
 from dataclasses import dataclass

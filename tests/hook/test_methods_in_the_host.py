@@ -10,8 +10,8 @@ pytest.importorskip("openrlhf", reason="needs the training stack (make install)"
 from restrain_openrlhf.hook.policy.experience import LAST_STEP
 from restrain_openrlhf.method import METHODS
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
-from tests.hook.in_process import column, drawn_by_the_host, host_arguments, maker_of
-from tests.hook.reference_case import write_reference
+from tests.hook.in_process import LENGTHS, column, drawn_by_the_host, host_arguments, maker_of
+from tests.reference.made import write_reference
 
 PROMPTS = ("1+1=", "2+2=")
 # Never the majority, so that a method that may not read them would show it.
@@ -177,7 +177,7 @@ CASES = {
 
 def experiences_of(case, hooked, tmp_path):
     answers = dict(zip(PROMPTS, case.reference, strict=True)) if case.reference else None
-    hooked(case.method, reference=write_reference(tmp_path / "ref.jsonl", answers) if answers else None)
+    hooked(case.method, reference=write_reference(tmp_path / "ref.jsonl", answers, **LENGTHS) if answers else None)
     arguments = host_arguments(len(PROMPTS), N)
     maker = maker_of(arguments)
     script = {PROMPTS[0]: case.first, PROMPTS[1]: case.second}

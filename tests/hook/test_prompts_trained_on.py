@@ -15,7 +15,7 @@ from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.rollout import training_data
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow
 from restrain_openrlhf.method import parse_settings
-from tests.hook.reference_case import write_reference
+from tests.reference.made import write_reference
 
 # Majority shares of 4: .5, 1, .75, 1, .25, 0
 ANSWERS = [["1", "1", "2", "3"], ["1"] * 4, ["1", "1", "1", None], ["2"] * 4, ["1", "2", "3", "4"], [None] * 4]
