@@ -93,24 +93,6 @@ def test_gold_that_gives_an_options_place_is_that_option(tmp_path, write_jsonl):
         assert found["total"]["rollout_accuracy"] == 1 / 2, answer
 
 
-def test_gold_is_joined_by_the_problem_where_the_run_had_a_template(tmp_path, gold, write_jsonl):
-    """And by the sidecar's hashes, which are of problems too."""
-    folder, template = tmp_path / "run", "Question: {} Answer:"
-    texts = [template.format(group.prompt) for group in RUN]
-    groups = [
-        replace(group, prompt=text, prompt_id=text_hash(text), step=1) for group, text in zip(RUN, texts, strict=True)
-    ]
-    write_step(folder, 1, as_parquet(groups))
-    prompts = write_jsonl("prompts.jsonl", [{"problem": problem} for problem in [*ANSWERS, "9+9="]])
-    flags = {"data.prompt_dataset": str(prompts), "data.input_key": "problem", "data.input_template": template}
-    (folder / "run.json").write_text(json.dumps({"method": {"name": "restrain"}, "openrlhf": flags}))
-    sidecar = [{"prompt_hash": text_hash(problem), "answer": answer} for problem, answer in ANSWERS.items()]
-    for file in (gold, write_jsonl("prompts.gold.jsonl", sidecar)):
-        found = json.loads(restrain("analyze", folder, "--gold", file, "--json").stdout)
-        assert (found["total"]["groups"], found["prompts_without_gold"]) == (5, 1)
-        assert found["total"]["label_accuracy"] == 2 / 5
-
-
 def test_bad_input_is_one_line(run, gold, write_jsonl, tmp_path):
     wrong = write_jsonl("wrong.jsonl", [{"q": "1+1=", "answer": "2"}])
     other = write_jsonl("other.jsonl", [{"problem": "7+7=", "answer": "14"}])

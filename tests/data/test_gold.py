@@ -42,10 +42,8 @@ def material(tmp_path, write_jsonl):
 
 
 def write_gold(folder, form, key, answers=ANSWERS):
-    rows = [
-        {"id": name, "answer": answer} if key == "id" else {"problem": PROBLEMS[name], "answer": answer}
-        for name, answer in answers.items()
-    ]
+    by = {"id": lambda name: name, "problem": PROBLEMS.get, "prompt_hash": lambda name: text_hash(PROBLEMS[name])}[key]
+    rows = [{key: by(name), "answer": answer} for name, answer in answers.items()]
     path = folder / f"gold-by-{key}.{form}"
     with path.open("w", newline="") as file:
         if form == "csv":
@@ -94,9 +92,9 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("form", "key"), [("csv", "id"), ("jsonl", "problem")])
+@pytest.mark.parametrize(("form", "key"), [("csv", "id"), ("jsonl", "problem"), ("jsonl", "prompt_hash")])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_reads_gold_of_both_forms_by_both_keys(material, command, form, key):
+def test_every_command_reads_gold_of_both_forms_by_every_key(material, command, form, key):
     run, expected = COMMANDS[command]
     found = run(material, write_gold(material, form, key))
     assert found == (pytest.approx(expected) if command.startswith("premise") else expected)

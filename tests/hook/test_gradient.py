@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.processes import free_port, needs_its_accelerator, printed
+from tests.processes import free_port, needs_its_accelerator, printed, rows_printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 
@@ -93,25 +93,18 @@ sys.stdout.write(dump({"not_patched": unpatched()}))
 @pytest.fixture(scope="module")
 def steps():
     """A step of each case, in a process of its own: DeepSpeed takes hold of the whole process."""
-    return read(TRIED, said_by("-m", "restrain_openrlhf.commands.gpu_check.gradient", *as_words(TRIED)))
+    return read(TRIED, rows_printed("-m", "restrain_openrlhf.commands.gpu_check.gradient", *as_words(TRIED)))
 
 
 @pytest.fixture(scope="module")
 def said_on_cuda():
     """The same where CUDA's stand-ins are put in place first, as on every CUDA stack; then without the mend."""
-    return said_by("-c", CUDA_FIRST, *(json.dumps(as_words(cases)) for cases in (ON_CUDA, UNMENDED)))
+    return rows_printed("-c", CUDA_FIRST, *(json.dumps(as_words(cases)) for cases in (ON_CUDA, UNMENDED)))
 
 
 @pytest.fixture(scope="module")
 def steps_on_cuda(said_on_cuda):
     return read(ON_CUDA, said_on_cuda[: len(ON_CUDA) + 1])
-
-
-def said_by(*words):
-    """The JSON lines of a process."""
-    needs_its_accelerator()
-    (said,) = printed(words)
-    return [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
 
 
 def read(cases, said):

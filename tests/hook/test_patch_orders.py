@@ -110,6 +110,7 @@ def test_cudas_adam_and_every_micro_batchs_gradient_are_had_in_both_orders(strat
 
 
 def test_a_process_that_lost_one_of_our_functions_says_so_and_loads_no_model(strategy, hooked):
+    assert report(None) is None
     hooked({"name": "ttrl"})
     assert report(None) == []
     lost = next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config")

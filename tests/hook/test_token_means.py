@@ -4,11 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 
-from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, LossBatch, TokenSums, peak_memory  # noqa: E402
-from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
+import torch
+
+from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, LossBatch, TokenSums, peak_memory
+from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS
 
 MASK = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
 ALL_TOKENS = 4.0

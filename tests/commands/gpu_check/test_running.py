@@ -2,7 +2,6 @@
 
 import json
 
-import psutil
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
@@ -18,6 +17,7 @@ from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine.device import Device, Unsupported
 from tests.command_line import refused, restrain
+from tests.processes import is_alive
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,3 @@ def test_a_measurement_that_hangs_is_ended(tmp_path, monkeypatch):
     with pytest.raises(RunError, match=r"still running after .* minutes, and was ended"):
         run_module("tests.machine.sleeper", ["600"], tmp_path / "log")
     assert not is_alive(started[0].pid)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

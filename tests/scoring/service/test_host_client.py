@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
 pytest.importorskip("openrlhf", reason="needs OpenRLHF (make install)")
+
+import torch
+
 pytestmark = pytest.mark.timeout(300)
 
 from restrain_openrlhf.machine.devices import detect  # noqa: E402

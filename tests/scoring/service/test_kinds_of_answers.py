@@ -95,7 +95,6 @@ SAID = ["The answer is (C)", "Cy", "(B)", "The answer is (K)"]
 
 def test_options_are_there_over_http(services, write_jsonl):
     """OpenRLHF's single rollouts find their row by the prompt."""
-    pytest.importorskip("uvicorn", reason="needs restrain-openrlhf[serve]")
     others = {"answers": {"name": "choice"}, "answer_rows": str(write_jsonl("rows.jsonl", [ASKED]))}
     service = services.start(others=others)
     prompt = f"User: {ASKED['problem']}"
