@@ -7,11 +7,9 @@ from pathlib import Path
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
 from restrain_openrlhf.data.prepare import CopyCheck, Prepared
-from restrain_openrlhf.evaluation.result import Result, Scores
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import append_row
-from tests.evaluation.conftest import provenance
-from tests.evaluation.test_table import write_run
+from tests.evaluation.test_table import result, write_run
 
 PROBLEMS = ("1+1=", "2+2=")
 DIGEST = set_digest(PROBLEMS)
@@ -78,14 +76,5 @@ def prepared_prompts(path: Path, source: str = "open-r1/DAPO-Math-17k-Processed 
 
 def evaluation(folder: Path, model: Path, pass_at_1: float, majority: float) -> Path:
     """`restrain eval --out FOLDER`, as far as a card reads it."""
-    asked = {"benchmark": "aime24", "title": "AIME24", "n": 16, "model": str(model)}
-    made = provenance(30, **asked, model_fingerprint=model_fingerprint(str(model)))
-    scores = Scores(
-        pass_at_1=pass_at_1,
-        low=pass_at_1 - 0.1,
-        high=pass_at_1 + 0.1,
-        pass_at_k={1: pass_at_1},
-        maj_at_n=majority,
-        missing_share=0.0,
-    )
-    return write_run(folder, Result(provenance=made, scores=scores, extractor_version="1", grader_version="1"))
+    made = {"problems": 30, "n": 16, "model": str(model), "model_fingerprint": model_fingerprint(str(model))}
+    return write_run(folder, result("aime24", "AIME24", pass_at_1, majority, **made))

@@ -58,7 +58,7 @@ def test_the_card_says_how_it_was_made_and_how_good_it_is(run):
     front, text = published(run)
     assert "| `kappa` | 3.0 |" in text
     assert DIGEST in text
-    assert "| AIME24 | 30 | 40.0 [30.0, 50.0] | 50.0 (k 16) | T 0.6" in text
+    assert "| AIME24 | 30 | 40.0 [35.0, 45.0] | 50.0 (k 16) | T 0.6" in text
     assert "25.0 at step 0, 50.0 at step 2" in text
     assert "# me/mine" in text
     (index,) = front["model-index"]
