@@ -1,10 +1,12 @@
 """What all tests share: shared material, small files, how hypothesis looks for examples, and which long tests run."""
 
+import importlib.util
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -74,6 +76,19 @@ def write_jsonl(tmp_path: Path) -> Callable[[str, Iterable[object]], Path]:
         return path
 
     return write
+
+
+def module_of(path: Path) -> ModuleType:
+    """What a file beside the packages defines."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows_of(path: Path) -> list[dict]:
+    """The rows of a file of JSON Lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def needs_bubblewrap() -> None:

@@ -1,12 +1,15 @@
 """For tests that start processes of their own: what they print, a free port, Ctrl-C, the accelerator."""
 
 import contextlib
+import json
 import os
 import secrets
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.conftest import ROOT
@@ -58,3 +61,27 @@ def printed(*processes: tuple[object, ...], **environment: str) -> list[str]:
     outputs = [process.communicate() for process in running]
     assert [process.returncode for process in running] == [0] * len(running), outputs[0][1][-3000:]
     return [out for out, _ in outputs]
+
+
+def rows_printed(*words: object) -> list[dict]:
+    """The objects that a process prints, each in a line, as JSON."""
+    needs_its_accelerator()
+    (said,) = printed(words)
+    return [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    """An executable file with this script for a shell."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path

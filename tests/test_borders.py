@@ -163,7 +163,6 @@ def test_the_package_alone_imports_nothing():
     assert brought("pass", "import restrain_openrlhf") == {PACKAGE.name}
 
 
-@pytest.mark.host
 def test_the_agent_imports_what_is_light_beside_what_every_rollout_actor_has():
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     host = f"import openrlhf.utils.agent, ray, {LIGHT}"

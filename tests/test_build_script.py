@@ -8,11 +8,12 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.processes import program
 
 BASES = {"ubuntu": "a" * 64, "nvidia/cuda": "b" * 64, "python": "c" * 64}
 PUSHED = {"restrain-train": "1" * 64, "restrain-reward": "2" * 64}
 # Keeps its words in a file; answers as buildx does; fails where BROKEN is in them.
-DOCKER = """#!/bin/sh
+DOCKER = """
 echo "$*" >> "$ASKED"
 case "$*" in *"$BROKEN"*) echo 'failed to solve' >&2; exit 1;; esac
 case "$*" in
@@ -37,10 +38,8 @@ def build(tmp_path):
     for name in ("docker/build.sh", TREE, "pyproject.toml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "bin").mkdir()
     made = DOCKER.format(**NAMES, train=PUSHED["restrain-train"], reward=PUSHED["restrain-reward"])
-    (tmp_path / "bin" / "docker").write_text(made)
-    (tmp_path / "bin" / "docker").chmod(0o755)
+    program(tmp_path / "bin", "docker", made)
     given = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "ASKED": str(tmp_path / "asked")}
 
     def run(*words, broken="nothing of this kind", python=f"sha256:{BASES['python']}"):

@@ -1,23 +1,14 @@
 """The locks: each is closed under its own requirements, by metadata on record, and agrees with the other."""
 
-import importlib.util
-
 import pytest
 from packaging.requirements import Requirement
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, module_of
 
 STACKS = ("cpu", "gpu")
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("lock", ROOT / "tools" / "lock.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-lock = load()
+lock = module_of(ROOT / "tools" / "lock.py")
 
 
 def problems(stack, versions):

@@ -1,16 +1,14 @@
 """The engine as a whole: public cases, hostile input, determinism, and that equality is an equivalence."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.answers import canonical_key, classes, extract
+from restrain_openrlhf.answers import MATHEMATICS, canonical_key, classes, extract
 from restrain_openrlhf.answers.kinds.mathematics import is_right
+from tests.answers.kinds.shapes import keys_elsewhere
 
 ATOMS = (
     r"\frac \sqrt \binom \pm \sin \log ^ _ { } ( ) [ ] | ! + - * / = < > , ; . 0 1 2 99 x y e i \pi \infty \cup \in "
@@ -110,14 +108,47 @@ def test_equal_expressions_are_equal_however_they_are_written(one, other):
 
 def test_keys_are_the_same_in_another_process():
     texts = [r"\frac{1}{3}x+y", r"\{1,2\}", "k=0, n=1", "some words", "9" * 500]
-    script = f"from restrain_openrlhf.answers import canonical_key; print([canonical_key(t) for t in {texts!r}])"
-    environment = {**os.environ, "PYTHONHASHSEED": "7"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.strip() == str([canonical_key(text) for text in texts])
+    assert keys_elsewhere(MATHEMATICS, texts, {}) == [canonical_key(text) for text in texts]
 
 
-@pytest.mark.parametrize(("one", "other"), [("k/3", "k/4"), ("m/2", "m/3"), ("x/10", "x/100")])
-def test_functions_that_jump_are_compared_as_text(one, other):
-    """Their values at a few points agree, although the functions differ."""
-    assert canonical_key(rf"\left\lfloor {one} \right\rfloor") == canonical_key(rf"\lfloor {one}\rfloor")
-    assert canonical_key(rf"\lfloor {one} \rfloor") != canonical_key(rf"\lfloor {other} \rfloor")
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        (r"so \boxed{12}", "12"),
+        (r"\boxed{1} or rather \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed {7}", "7"),
+        (r"\fbox{x+1}", "x+1"),
+        (r"9750\boxed{579}", "579"),
+        ("The final answer is 42.", "42"),
+        ("Answer: $x=3$", "x=3"),
+        ("#### 1,234", "1,234"),
+        (r"\boxed 5", "5"),
+        (r"\boxed{\left\{1,2\right\}}", r"\left\{1,2\right\}"),
+        ("So the balance is −5.", "−5"),
+        ("So the balance is –5.", "–5"),
+        ("The answer is $x$ = 5.", "$x$ = 5"),
+        (r"The answer is $\pi$/2.", r"$\pi$/2"),
+        ("Therefore $x$ = 5 holds.", "$x$ = 5 holds"),
+        ("**The answer is $5$**", "5"),
+        ("The answer is:\n- 5\n- 6", "5"),
+        ("The answer is -5", "-5"),
+        ("2π", "2π"),
+        ("It costs 1.5 million in all", "1.5 million"),
+        ("So there are 2^10 of them", None),
+        ("It is then 3,5 as above", None),
+        ("We meet at 10:30", None),
+        ("So it cannot be 3.", None),
+        ("So the root cannot be $3$.", None),
+        ("So x isn't 3.", None),
+        ("no answer here", None),
+        (r"\boxed{}", None),
+        (r"\boxed{unfinished", None),
+        ("", None),
+    ],
+)
+def test_the_last_final_answer_is_found(response, answer):
+    assert extract(response) == answer
+
+
+def test_classes_are_numbered_by_first_appearance_and_skip_missing_answers():
+    assert classes(["7", None, "3", "07", None, "3.0"]) == [0, None, 1, 0, None, 1]

@@ -1,9 +1,6 @@
 """A kind of answer from outside the package: in one process, and installed as a package of its own."""
 
 import json
-import os
-import subprocess
-import sys
 from typing import ClassVar, Literal
 
 import pytest
@@ -12,6 +9,7 @@ from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.errors import ConfigError, DataError
 from tests.conftest import ROOT
 from tests.docs.printed import fenced
+from tests.own_folder import python_with
 
 PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
 
@@ -78,14 +76,19 @@ def test_mixed_rows_name_their_kinds():
         kind.extract("so A", {"problem": "p", "answers": "signd"})
 
 
+def installed(folder, name, module=None):
+    """A distribution with a kind of answer, laid out as an installer would."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[restrain_openrlhf.answers]\n{name} = {module or name}\n")
+
+
 def test_the_pages_kind_works_where_it_is_installed(tmp_path):
-    """The page's whole package, laid out as an installer would; another process reads it from a run's variable."""
+    """The page's whole package; another process reads it from a run's variable."""
     *_, source = fenced(PAGE, "python")
     (tmp_path / "last_word.py").write_text(source)
-    info = tmp_path / "last_word-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: last-word\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[restrain_openrlhf.answers]\nlast_word = last_word\n")
+    installed(tmp_path, "last_word")
     script = (
         "import json, sys; from restrain_openrlhf.config.yaml_file import HookConfig;"
         "kind = HookConfig.model_validate_json(sys.argv[1]).answers;"
@@ -93,29 +96,12 @@ def test_the_pages_kind_works_where_it_is_installed(tmp_path):
         "print(json.dumps([answers, kind.classes(answers, {})]))"
     )
     config = json.dumps({"method": {"name": "ttrl"}, "answers": {"name": "last_word"}})
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-c", script, config],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    done = python_with(tmp_path, "-c", script, config)
     assert json.loads(done.stdout or "null") == [["Red", "red", None], [0, 0, None]], done.stderr
 
 
 def test_a_package_that_does_not_load_is_named(tmp_path):
-    info = tmp_path / "broken-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[restrain_openrlhf.answers]\nbroken = not_there\n")
+    installed(tmp_path, "broken", "not_there")
     script = "from restrain_openrlhf.answers import parse_kind; parse_kind({'name': 'broken'})"
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    done = python_with(tmp_path, "-c", script)
     assert "The entry point 'broken' of restrain_openrlhf.answers names 'not_there'" in done.stderr

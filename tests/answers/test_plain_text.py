@@ -8,10 +8,6 @@ from restrain_openrlhf.answers import canonical_key, extract
 from restrain_openrlhf.answers.kinds.mathematics import is_right
 
 SELECT, DELETE = "SELECT name FROM users WHERE x = 5", "DELETE FROM users WHERE id = 5"
-WORDS = ("yes", "no", "on", "act", "cat", "tac", "odd", "six", "up", "to", "dog", "god", "tea", "eat", "east", "seat")
-OTHERS = ("2024-03-01", "2024-01-03", "03/04/2024", "04/03/2024", "1.2.2024", "555-1234", "556-1235", "1-800-555-0199",
-          "(555) 123-4567", "(555) 124-4566", "+44 20 7946 0958", "007-1", "006-0", SELECT, DELETE, "select x from t",
-          "UPDATE t SET x = 5", '{"x": 5}', '{"y": 5}', "IV", "VI", "US", "SU", "TX", "-4", "5", "1")  # fmt: skip
 
 
 def equal(one, other):

@@ -7,9 +7,9 @@ from pathlib import Path
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
 from restrain_openrlhf.data.prepare import CopyCheck, Prepared
-from restrain_openrlhf.evaluation.result import EvaluationProvenance, Result, Scores
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import append_row
+from tests.evaluation.test_table import result, write_run
 
 PROBLEMS = ("1+1=", "2+2=")
 DIGEST = set_digest(PROBLEMS)
@@ -76,34 +76,5 @@ def prepared_prompts(path: Path, source: str = "open-r1/DAPO-Math-17k-Processed 
 
 def evaluation(folder: Path, model: Path, pass_at_1: float, majority: float) -> Path:
     """`restrain eval --out FOLDER`, as far as a card reads it."""
-    provenance = EvaluationProvenance(
-        benchmark="aime24",
-        title="AIME24",
-        source="/somewhere/aime24.jsonl",
-        problems_digest="d",
-        problems=30,
-        model=str(model),
-        model_fingerprint=model_fingerprint(str(model)),
-        template="qwen25-math-cot",
-        template_digest="t",
-        protocol="paper",
-        n=16,
-        temperature=0.6,
-        top_p=0.95,
-        max_new_tokens=4096,
-        context=8192,
-        seed=42,
-    )
-    scores = Scores(
-        pass_at_1=pass_at_1,
-        low=pass_at_1 - 0.1,
-        high=pass_at_1 + 0.1,
-        pass_at_k={1: pass_at_1},
-        maj_at_n=majority,
-        missing_share=0.0,
-    )
-    made = Result(provenance=provenance, scores=scores, extractor_version="1", grader_version="1")
-    (folder / "aime24").mkdir(parents=True)
-    (folder / "aime24" / "problems.jsonl").write_text("")
-    (folder / "aime24" / "result.json").write_text(made.model_dump_json())
-    return folder
+    made = {"problems": 30, "n": 16, "model": str(model), "model_fingerprint": model_fingerprint(str(model))}
+    return write_run(folder, result("aime24", "AIME24", pass_at_1, majority, **made))

@@ -47,7 +47,6 @@ def test_numbers_for_programs(run, gold):
 CHAT_TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<eos>{% endfor %}<assistant>"
 
 
-@pytest.mark.host
 def test_gold_is_found_for_chats_of_several_messages(tmp_path, write_jsonl):
     """Neither is the problem's text a part of the prompt, nor do all prompts have one system message."""
     pytest.importorskip("transformers", reason="needs the training stack: make install")
@@ -92,24 +91,6 @@ def test_gold_that_gives_an_options_place_is_that_option(tmp_path, write_jsonl):
         file = write_jsonl("gold.jsonl", [{"problem": problem, "answer": answer}])
         found = json.loads(restrain("analyze", tmp_path / "run", "--gold", file, "--json").stdout)
         assert found["total"]["rollout_accuracy"] == 1 / 2, answer
-
-
-def test_gold_is_joined_by_the_problem_where_the_run_had_a_template(tmp_path, gold, write_jsonl):
-    """And by the sidecar's hashes, which are of problems too."""
-    folder, template = tmp_path / "run", "Question: {} Answer:"
-    texts = [template.format(group.prompt) for group in RUN]
-    groups = [
-        replace(group, prompt=text, prompt_id=text_hash(text), step=1) for group, text in zip(RUN, texts, strict=True)
-    ]
-    write_step(folder, 1, as_parquet(groups))
-    prompts = write_jsonl("prompts.jsonl", [{"problem": problem} for problem in [*ANSWERS, "9+9="]])
-    flags = {"data.prompt_dataset": str(prompts), "data.input_key": "problem", "data.input_template": template}
-    (folder / "run.json").write_text(json.dumps({"method": {"name": "restrain"}, "openrlhf": flags}))
-    sidecar = [{"prompt_hash": text_hash(problem), "answer": answer} for problem, answer in ANSWERS.items()]
-    for file in (gold, write_jsonl("prompts.gold.jsonl", sidecar)):
-        found = json.loads(restrain("analyze", folder, "--gold", file, "--json").stdout)
-        assert (found["total"]["groups"], found["prompts_without_gold"]) == (5, 1)
-        assert found["total"]["label_accuracy"] == 2 / 5
 
 
 def test_bad_input_is_one_line(run, gold, write_jsonl, tmp_path):

@@ -83,7 +83,6 @@ def test_the_training_file_has_no_gold(tmp_path):
     assert {tuple(row) for row in rows} == {("id", "problem")}
 
 
-@pytest.mark.host
 def test_a_response_and_its_end_fit_the_demo_s_budget():
     transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
     tokenizer = transformers.AutoTokenizer.from_pretrained(PREMISE.model)

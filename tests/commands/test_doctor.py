@@ -15,6 +15,7 @@ from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.flash_attention import EXTENSION
 from tests.command_line import restrain
+from tests.processes import program
 
 Usage = namedtuple("Usage", ["total", "used", "free"])
 
@@ -35,15 +36,8 @@ def machine(tmp_path, monkeypatch):
     return tmp_path
 
 
-def program(machine, name, script):
-    path = machine / "bin" / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-
-
 def smi(machine, driver="580.65.06", rows=("NVIDIA H100 80GB HBM3, 80995, 81559",)):
-    program(machine, "nvidia-smi", "".join(f"echo '{driver}, {row}'\n" for row in rows))
+    program(machine / "bin", "nvidia-smi", "".join(f"echo '{driver}, {row}'\n" for row in rows))
 
 
 def findings():
@@ -79,7 +73,7 @@ def test_the_driver_must_be_as_new_as_torchs_cuda_wants(driver, cuda, ok, machin
 )
 def test_a_driver_that_does_not_answer_is_found(machine, script, advice):
     if script:
-        program(machine, "nvidia-smi", script)
+        program(machine / "bin", "nvidia-smi", script)
     finding = findings()["NVIDIA driver"]
     assert (finding.ok, advice in finding.advice) == (False, True)
 
@@ -105,7 +99,7 @@ def test_what_a_container_and_other_processes_take_away_is_found(machine, monkey
 )
 def test_the_optimizer_is_deepspeeds_only_with_an_nvcc_of_torchs_version(nvcc, optimizer, machine):
     if nvcc:
-        program(machine, "nvcc", nvcc)
+        program(machine / "bin", "nvcc", nvcc)
     assert re.match(optimizer, findings()["optimizer"].found)
 
 
@@ -141,9 +135,9 @@ def test_a_torch_without_cuda_or_without_a_gpu_is_told(machine, monkeypatch):
 
 
 def test_a_missing_compiler_is_found(machine):
-    program(machine, "gcc", "")
+    program(machine / "bin", "gcc", "")
     assert not doctor._compiler().ok
-    program(machine, "c++", "")
+    program(machine / "bin", "c++", "")
     assert doctor._compiler().ok
 
 

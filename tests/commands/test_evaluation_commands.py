@@ -4,15 +4,15 @@ import json
 
 import pytest
 
+from restrain_openrlhf.commands import evaluate
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.job import Evaluation, Request
+from restrain_openrlhf.reference.sampling_pass import Shard
 from tests.command_line import refused, restrain
+from tests.conftest import rows_of
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
@@ -49,7 +49,6 @@ def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
         ),
         (("data", "prepare", "own", "--source", "x.jsonl", "--first", "0", "--out", "t.jsonl"), "--first"),
         (("regrade", "absent.jsonl"), "holds no evaluation"),
-        (("analyze", "absent.jsonl", "--gold", "absent.jsonl"), "has no kept rollouts"),
         (("table", "absent"), "holds no evaluation"),
         (("table", "a=absent", "a=absent"), "Two runs have the same name"),
         (("plot", "absent", "--out", "x"), "has no metrics.jsonl with a finished step"),
@@ -83,7 +82,6 @@ def test_bad_evaluations_are_one_line(tmp_path, write_jsonl, words, message):
     assert message in refused(*EVAL, "--out", tmp_path / "out", *words)
 
 
-@pytest.mark.host
 def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, write_jsonl):
     pytest.importorskip("transformers", reason="needs transformers: make install")
     rows = [
@@ -110,7 +108,6 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
     assert not list((tmp_path / "out").rglob("responses*"))
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -143,15 +140,26 @@ def test_a_file_of_ones_own_has_the_kind_of_the_run_that_trained_the_model(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("rows", "words", "message"),
+    "more",
     [
-        ([{"id": 1, "problem": "p", "responses": []}], (), "line 1: responses is empty"),
-        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--gold", "GOLD"), "none of its"),
-        ([], (), "has no rows"),
+        {"protocol": "greedy", "n": 1, "max_new_tokens": 16},
+        {"n": 4, "max_new_tokens": 100, "seed": 7, "template": "plain", "context": 256, "tensor_parallel_size": 2},
+        {"shard": "1/3", "answers": "{name: text, read: tag}", "column": "q"},
     ],
 )
-def test_rollouts_that_cannot_be_graded_are_refused(write_jsonl, rows, words, message):
-    path = write_jsonl("r.jsonl", rows)
-    gold = write_jsonl("gold.jsonl", OWN)
-    words = [{"GOLD": str(gold)}.get(word, word) for word in words]
-    assert message in refused("premise", "--rollouts", path, *words)
+def test_the_command_makes_the_same_request(monkeypatch, tmp_path, more):
+    asked = []
+
+    def keep(request):
+        asked.append(request)
+        raise RunError("asked")
+
+    monkeypatch.setattr(evaluate, "Evaluation", keep)
+    request = Request(
+        model="some/model", benchmarks=("x=x.jsonl", "aime24", "amc83", "math500"), out=tmp_path / "out", **more
+    )
+    given = request.model_dump(exclude_defaults=True).items()
+    words = ["eval", *(word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value)))]
+    assert restrain(*words).returncode == 2
+    assert asked == [request]
+    assert request.shard == (Shard(1, 3) if "shard" in more else Shard(0, 1))

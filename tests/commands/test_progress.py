@@ -46,7 +46,6 @@ def test_the_time_left_is_that_of_the_steps_that_are_left():
     assert "100 s a step  1:38:20 left" in printed(steps, 100)
 
 
-@pytest.mark.host
 def test_a_finished_run_says_that_nothing_is_trained(tmp_path, monkeypatch):
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     from restrain_openrlhf.hook.launch import train as launch

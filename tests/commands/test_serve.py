@@ -24,35 +24,29 @@ GOOD = "method: {name: ttrl}\nservice: {group_size: 4, end_of_text: []}\n"
 GATHERS = "service: {group_size: 4, end_of_text: x"
 
 
+TTRL = "method: {name: ttrl}\n"
+METHOD = "method: {{name: {}}}\nservice: {{group_size: 4, end_of_text: x}}"
+
+
 @pytest.mark.parametrize(
-    ("service", "message"),
+    ("text", "message"),
     [
-        ("service: {group_size: 4}", "service.end_of_text is missing"),
-        ("", "service.group_size is missing"),
-        ("service: 3", "service is 3: input should be a valid dictionary"),
-        (GATHERS + ", timing: {hold: 180}}", "service.timing.hold is 180: input should be less than 180"),
+        (TTRL + "service: {group_size: 4}", "service.end_of_text is missing"),
+        (TTRL, "service.group_size is missing"),
+        (TTRL + "service: 3", "service is 3: input should be a valid dictionary"),
+        (TTRL + GATHERS + ", timing: {hold: 180}}", "service.timing.hold is 180: input should be less than 180"),
         (
-            GATHERS + ", limits: {pendin: 9}}",
+            TTRL + GATHERS + ", limits: {pendin: 9}}",
             "unknown key 'service.limits.pendin'. Did you mean 'service.limits.pending'?",
         ),
-        ("server: {}", "Did you mean 'service'?"),
+        (TTRL + "server: {}", "Did you mean 'service'?"),
+        (METHOD.format("restrain"), "no reference was given"),
+        (METHOD.format("ettrl"), "'ettrl' draws its own rollouts, chooses prompts or reads gold"),
+        (METHOD.format("grpo_gold"), "'grpo_gold' draws its own rollouts, chooses prompts or reads gold"),
     ],
 )
-def test_a_wrong_configuration_is_refused(tmp_path, service, message):
-    (tmp_path / "service.yaml").write_text(f"method: {{name: ttrl}}\n{service}\n")
-    assert message in refused("serve", "--config", tmp_path / "service.yaml")
-
-
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        ("{name: restrain}", "no reference was given"),
-        ("{name: ettrl}", "'ettrl' draws its own rollouts, chooses prompts or reads gold"),
-        ("{name: grpo_gold}", "'grpo_gold' draws its own rollouts, chooses prompts or reads gold"),
-    ],
-)
-def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method, message):
-    (tmp_path / "service.yaml").write_text(f"method: {method}\n{GATHERS}}}\n")
+def test_a_wrong_configuration_is_refused(tmp_path, text, message):
+    (tmp_path / "service.yaml").write_text(f"{text}\n")
     assert message in refused("serve", "--config", tmp_path / "service.yaml")
 
 

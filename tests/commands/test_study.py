@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands import study as command  # noqa: E402
-from restrain_openrlhf.commands.study import accuracies, plan_study, write_study  # noqa: E402
-from restrain_openrlhf.config.command_line import parse_overrides  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, RunError  # noqa: E402
-from restrain_openrlhf.evaluation import figures  # noqa: E402
-from restrain_openrlhf.machine import processes  # noqa: E402
-from tests.command_line import restrain  # noqa: E402
-from tests.reference import by_hand  # noqa: E402
+from restrain_openrlhf.commands import study as command
+from restrain_openrlhf.commands.study import accuracies, plan_study, write_study
+from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError, RunError
+from restrain_openrlhf.evaluation import figures
+from restrain_openrlhf.machine import processes
+from tests.command_line import restrain
+from tests.reference import by_hand
 
 FLAGS = {"eval.dataset": "held.jsonl", "eval.steps": 1, "data.label_key": "answer"}
 

@@ -67,7 +67,6 @@ def write(folder, files):
     return folder
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(("files", "has_one"), FILES)
 def test_a_folder_and_the_hubs_cache_tell_what_transformers_finds(tmp_path, monkeypatch, files, has_one):
     transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
@@ -97,7 +96,6 @@ def chat(tmp_path):
     return tmp_path / "mine.yaml"
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     "command",
     [

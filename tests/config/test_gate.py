@@ -5,13 +5,12 @@ import json
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from tests.command_line import call, restrain  # noqa: E402
-from tests.config.presets import preset_file  # noqa: E402
+from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError
+from tests.command_line import call, restrain
+from tests.config.presets import preset_file
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"
 # What a run must not start with, and the words of the reason.

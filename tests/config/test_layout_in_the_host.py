@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect
 
 detect().install()
 

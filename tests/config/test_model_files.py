@@ -83,7 +83,6 @@ def test_files_fit_or_the_setting_that_mends_them_is_named(folder, tokenizer, ge
     assert (found is None) if said is None else said in found, found
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("tokenizer_class", "end", "said"),
     [
@@ -121,7 +120,6 @@ def test_a_template_counts_only_where_it_is_used_and_a_mark_that_nothing_writes_
     assert "'<image>' as number 200" in why_unfit(str(made), in_chat_template=False)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     "command",
     [

@@ -8,19 +8,14 @@ import yaml
 from pydantic import BaseModel
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.answers import MATHEMATICS  # noqa: E402
-from restrain_openrlhf.config.checks import refuse_settings  # noqa: E402
-from restrain_openrlhf.config.host_flags import (  # noqa: E402
-    host_flags,
-    parse,
-    to_arguments,
-)
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.evaluation.job import TEMPLATES, render, worded  # noqa: E402
-from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
+from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.config.checks import refuse_settings
+from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.evaluation.job import TEMPLATES, render, worded
+from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets
+from tests.conftest import ROOT
 
 NAMES = presets()
 
@@ -80,7 +75,6 @@ def test_the_hook_finds_no_contradiction_and_batches_come_out_even(name):
     assert flags["train.batch_size"] % (flags["train.micro_batch_size"] * gpus) == 0
 
 
-ASKED_FOR = ("qwen2.5-math-1.5b", "qwen2.5-math-7b", "qwen3-1.7b-base", "llama3.2-3b-instruct")
 # The models' max_position_embeddings.
 CONTEXTS = {
     "Qwen/Qwen2.5-Math-1.5B": 4096,

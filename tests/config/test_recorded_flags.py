@@ -15,12 +15,10 @@ def host():
     return installed_parser()
 
 
-@pytest.mark.host
 def test_the_record_is_the_installed_openrlhfs(host):
     assert differences(record_text(host)) == "", "Run python tools/record_flags.py"
 
 
-@pytest.mark.host
 def test_both_parsers_take_and_give_the_same(host):
     def flags(words, parser):
         found = vars(parser.parse_args(words))

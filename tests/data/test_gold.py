@@ -11,7 +11,7 @@ from restrain_openrlhf.errors import DataError
 from test_time.adaptation import Adaptation
 from test_time.outcome import gold_of
 from test_time.problems import Source, load_problems
-from tests.command_line import Done, refused, restrain
+from tests.command_line import refused, restrain
 from tests.commands.premise.passes import write_pass
 from tests.commands.view.runs import boxed, scored_group, write_run
 
@@ -42,10 +42,8 @@ def material(tmp_path, write_jsonl):
 
 
 def write_gold(folder, form, key, answers=ANSWERS):
-    rows = [
-        {"id": name, "answer": answer} if key == "id" else {"problem": PROBLEMS[name], "answer": answer}
-        for name, answer in answers.items()
-    ]
+    by = {"id": lambda name: name, "problem": PROBLEMS.get, "prompt_hash": lambda name: text_hash(PROBLEMS[name])}[key]
+    rows = [{key: by(name), "answer": answer} for name, answer in answers.items()]
     path = folder / f"gold-by-{key}.{form}"
     with path.open("w", newline="") as file:
         if form == "csv":
@@ -94,24 +92,12 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("form", "key"), [("csv", "id"), ("jsonl", "problem")])
+@pytest.mark.parametrize(("form", "key"), [("csv", "id"), ("jsonl", "problem"), ("jsonl", "prompt_hash")])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_reads_gold_of_both_forms_by_both_keys(material, command, form, key):
+def test_every_command_reads_gold_of_both_forms_by_every_key(material, command, form, key):
     run, expected = COMMANDS[command]
     found = run(material, write_gold(material, form, key))
     assert found == (pytest.approx(expected) if command.startswith("premise") else expected)
-
-
-def of_commands(folder, gold) -> dict[str, Done]:
-    """Every command of the shell that takes gold, on this file."""
-    return {
-        name: restrain(*words, "--gold", gold)
-        for name, words in {
-            "labels": ("analyze", folder / "run"),
-            "premise": ("premise", "--reference", folder / "reference.jsonl"),
-            "view": ("view", folder / "run", "--out", folder / "page.html"),
-        }.items()
-    }
 
 
 def test_ids_that_match_nothing_are_refused_by_every_command(material):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from restrain_openrlhf.data.identity import ensure_model, refuse_adapter, refuse_incomplete
+from restrain_openrlhf.data.identity import ensure_model, refuse_incomplete
 from restrain_openrlhf.errors import ConfigError
 
 
@@ -14,13 +14,6 @@ def safetensors(values: int) -> bytes:
     data = np.arange(values, dtype="<f4").tobytes()
     head = json.dumps({"w": {"dtype": "F32", "shape": [values], "data_offsets": [0, len(data)]}}).encode()
     return len(head).to_bytes(8, "little") + head + data
-
-
-def test_an_adapter_is_not_taken_for_a_model(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"holds a LoRA adapter, but a full model is needed"):
-        refuse_adapter(tmp_path)
 
 
 @pytest.mark.parametrize("cut", [1, 32, len(safetensors(8)) - 4])

@@ -10,7 +10,7 @@ import pytest
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.prepare import prepare
-from restrain_openrlhf.data.sources import DAPO14K, OWN, TRAINING_SETS, training_set
+from restrain_openrlhf.data.sources import DAPO14K, OWN
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 from tests.data.hub_layout import parquet_folder
@@ -157,12 +157,6 @@ def test_gold_in_a_box_is_the_boxs_content_and_an_empty_one_is_none(write_jsonl,
     rows = [{"problem": f"p{place}", "answer": text} for place, text in enumerate((r"\boxed{\frac{1}{2}}", " ", "x"))]
     made = prepare(WITH_GOLD, str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl")
     assert load_gold(made.gold).by_problem == {text_hash("p0"): r"\frac{1}{2}", text_hash("p2"): "x"}
-
-
-def test_names_are_known_or_refused():
-    assert training_set("dapo14k") is TRAINING_SETS["dapo14k"]
-    with pytest.raises(DataError, match=r"no known training set\. Known: dapo14k"):
-        training_set("dapo")
 
 
 def test_the_first_prompts_of_a_set_that_is_checked_whole(write_jsonl, tmp_path):

@@ -166,7 +166,7 @@ COMMANDS = {
     "reference": reference,
     "prepare": prepared,
     "evaluate": evaluated,
-    "train": pytest.param(trained, marks=pytest.mark.host),
+    "train": trained,
 }
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, heldout_problems, training_problems
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rows_of
 from tests.e2e.conftest import kill_when, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 CONFIG = ROOT / "configs" / "cpu" / "test_time.yaml"
 # Real problems have hundreds of characters, which are this model's tokens.
@@ -34,10 +34,6 @@ def sets(flags: dict[str, object]) -> list[str]:
     return [word for name, value in flags.items() for word in ("--set", f"openrlhf.{name}={value}")]
 
 
-def rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def result(out: Path) -> dict:
     return json.loads((out / "result.json").read_text())
 
@@ -51,7 +47,7 @@ def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
     done = run(words_of(*paths, "--gold", tmp_path / "gold.jsonl"))
     assert done.returncode == 0, done.stderr[-3000:]
 
-    predicted = rows(out / "predictions.jsonl")
+    predicted = rows_of(out / "predictions.jsonl")
     assert [row["id"] for row in predicted] == [problem.id for problem in problems]
     assert all(row["answer"] is not None and 0 < row["vote_share"] <= 1 for row in predicted)
     found = result(out)
@@ -76,7 +72,7 @@ def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
 
 def refuse_gold_in_training(out: Path) -> None:
     """Gold is in nothing that training reads or writes."""
-    assert all(set(row) == {"id", "problem"} for row in rows(out / "prompts.jsonl"))
+    assert all(set(row) == {"id", "problem"} for row in rows_of(out / "prompts.jsonl"))
     for name in ("run.json", "hook.yaml", "train.log"):
         assert "gold.jsonl" not in (out / "train" / name).read_text(errors="replace")
 
@@ -99,7 +95,7 @@ def test_killed_resumed_and_with_shuffled_gold_it_is_the_same_run(tmp_path):
     assert whole.returncode == 0, whole.stderr[-3000:]
     with_gold = command("killed", "--gold", tmp_path / "shuffled.jsonl")
     metrics = tmp_path / "killed" / "train" / "metrics.jsonl"
-    kill_when(with_gold, lambda: metrics.exists() and len(rows(metrics)) >= 3, lambda: "")
+    kill_when(with_gold, lambda: metrics.exists() and len(rows_of(metrics)) >= 3, lambda: "")
     resumed = run(with_gold)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
 
@@ -127,7 +123,7 @@ def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
     # A few more steps are taken while the host ends.
     assert 0 < found["chosen_step"] < found["steps"] < 60
     assert found["chosen_model"].endswith(f"global_step{found['chosen_step']}_hf")
-    (row,) = rows(out / "predictions.jsonl")
+    (row,) = rows_of(out / "predictions.jsonl")
     assert row["answer"] is not None
     assert "A stop rule ended training early" in done.stderr
     again = run(words)
@@ -142,5 +138,5 @@ def test_two_steps_on_a_set_of_real_problems(tmp_path, shared):
     options = ("--method", "ttrl", "--boxed", "--steps", 2, "--votes", 2, "--set", "missing_limit=null")
     done = run(words_of(*paths, *options, *sets(REAL)))
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(rows(tmp_path / "predictions.jsonl")) == 30
-    assert [row["step"] for row in rows(tmp_path / "train" / "metrics.jsonl")] == [1, 2]
+    assert len(rows_of(tmp_path / "predictions.jsonl")) == 30
+    assert [row["step"] for row in rows_of(tmp_path / "train" / "metrics.jsonl")] == [1, 2]

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, run, skip_without, with_this_checkout
 
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
 N = SMALL["rollout.n_samples_per_prompt"]
 

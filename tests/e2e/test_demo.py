@@ -11,7 +11,7 @@ from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from tests.e2e.conftest import restrain, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(3600)]
 
 
 def test_restrain_improves_held_out_accuracy_without_gold_where_ttrl_does_not(tmp_path):

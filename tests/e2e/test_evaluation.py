@@ -9,7 +9,7 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, heldout_problems
 from tests.e2e.conftest import kill_when, restrain, run
 
 pytest.importorskip("vllm", reason="needs the sampling stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 COUNT = 200
 LENGTH = ("--answers", "math", "--template", "plain", "--max-new-tokens", "24", "--n", "8")

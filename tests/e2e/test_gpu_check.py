@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 from tests.e2e.conftest import restrain, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 # The policy then leaves out one of its weights.
 LEAVES_ONE_OUT = """

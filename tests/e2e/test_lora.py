@@ -8,7 +8,7 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.e2e.conftest import Job, kill_after_step, restrain, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 # By its name, as a preset has it: peft knows the word alone, and argparse hands it a list.
 LORA = ("openrlhf.ds.lora.rank=16", "openrlhf.ds.lora.alpha=32", "openrlhf.ds.lora.target_modules=all-linear")

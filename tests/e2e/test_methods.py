@@ -9,7 +9,7 @@ from restrain_openrlhf.reference import load_reference
 from tests.e2e.conftest import Job
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 def test_srt_easy_trains_on_a_third_of_the_prompts(reference, tmp_path):

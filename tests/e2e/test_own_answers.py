@@ -16,7 +16,7 @@ from tests.e2e.conftest import Job
 from tests.test_wheel import built, source
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
 
 

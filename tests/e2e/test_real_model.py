@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from tests.e2e.conftest import Job, kill_when, restrain, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(3000)]
 
 PROMPTS, ROLLOUTS, STEPS = 4, 8, 3
 SETS = (

@@ -10,7 +10,7 @@ from restrain_openrlhf.records.kept import read_kept
 from tests.e2e.conftest import Job, Trained, kill_after_step, optimizer_steps
 
 # Two runs more than `make test` has time for; CI runs this file every time (rota.py).
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tests.commands.k8s.manifests import Object, Pod, of_kind, pick, pods, runs
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, kill_when, run
 
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 # Where torch puts extensions for the CPU unless it is told otherwise.
 EXTENSIONS = Path.home() / ".cache" / "torch_extensions" / "py{}{}_cpu".format(*sys.version_info)
 # What suits two cores: one thread each, and DeepSpeed's extension compiled once.

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, layout, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 BASE = """
 run_dir: unused

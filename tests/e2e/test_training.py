@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Trained, layout, restrain, run, skip_without, small_disk, with_this_checkout
 from tests.method.test_baselines import grpo
 
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
 
 

@@ -14,11 +14,11 @@ from restrain_openrlhf.config.host_flags import to_arguments
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems
 from restrain_openrlhf.machine.devices import detect
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rows_of
 from tests.docs.printed import Typed, files_of, shape, typed
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
@@ -68,14 +68,10 @@ def type_all(commands: list[Typed], folder: Path) -> dict[Typed, str]:
     return outputs
 
 
-def rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def right(folder: Path, gold: Path, column: str) -> int:
     """How many predictions are right, counted here: words, whatever their case and the full stop at the end."""
     answers = dict(list(csv.reader(gold.open()))[1:])
-    found = {row["id"]: row[column] for row in rows(folder / "predictions.jsonl")}
+    found = {row["id"]: row[column] for row in rows_of(folder / "predictions.jsonl")}
     assert found.keys() == answers.keys()
     return sum((found[name] or "").lower().strip(" .") == answer.lower() for name, answer in answers.items())
 
@@ -92,7 +88,7 @@ def test_the_example_of_a_test_set(checkout):
         assert f"({before} of 24) with such majorities" in report
         assert ("The base model is better: use it without" in report) == (after < before)
     assert right(checkout / "runs" / "words", checkout / "gold.csv", "answer") >= 18, "the base model's majority"
-    predicted = rows(checkout / "runs" / "words" / "predictions.jsonl")
+    predicted = rows_of(checkout / "runs" / "words" / "predictions.jsonl")
     shown = [line for each in outputs for line in each.output.splitlines() if line.startswith('{"id"')]
     assert len(shown) == 3
     for line in map(json.loads, shown):

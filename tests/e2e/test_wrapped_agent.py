@@ -9,7 +9,7 @@ import pytest
 from restrain_openrlhf.records.kept import KeptGroup, read_kept
 from tests.e2e.conftest import Job
 
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 # The model answers, reads the problem once more, and answers again. The reward prefers long turns. It counts the tokens
 # that the policy wrote: a token is a character or `\boxed{`, and a turn that was not cut off has an end.
 AGENT = r"""

@@ -258,12 +258,3 @@ def test_bad_rows_are_refused(write_jsonl, rows, message):
 def test_a_folder_without_the_file_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"has no aime24\.jsonl"):
         load_benchmark("aime24", tmp_path)
-
-
-def test_the_gated_set_says_what_to_do(monkeypatch):
-    def refuse(*args, **kwargs):
-        raise datasets.exceptions.DatasetNotFoundError("Dataset 'Idavidrein/gpqa' is a gated dataset on the Hub.")
-
-    monkeypatch.setattr(datasets, "load_dataset", refuse)
-    with pytest.raises(DataError, match="accept its terms while logged in, then run `hf auth login`"):
-        load_benchmark("gpqa_diamond")

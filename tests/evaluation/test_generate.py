@@ -37,26 +37,6 @@ def test_every_response_is_kept_and_the_result_is_right(toy):
     assert "answer" not in row
 
 
-def test_a_killed_pass_goes_on_and_ends_with_the_same_files(toy, tmp_path):
-    whole = Toy(tmp_path / "whole", toy.count)
-    run(whole.sampling(), Engine())
-    with pytest.raises(KilledError):
-        run(toy.sampling(), Engine(chunks=1))
-    path = toy.folder.responses(Shard(0, 1))
-    with path.open("a") as file:
-        file.write('{"id": "64", "problem": "q6')
-    second = Engine()
-    run(toy.sampling(), second)
-    assert second.asked == [str(number) for number in range(64, 150)]
-    assert path.read_bytes() == whole.folder.responses(Shard(0, 1)).read_bytes()
-    assert grade_folder(toy.folder) == grade_folder(whole.folder)
-
-
-def test_a_finished_pass_starts_no_engine(toy):
-    run(toy.sampling(), Engine())
-    toy.sampling().run(lambda: pytest.fail("an engine was started"))
-
-
 def test_shards_together_give_what_one_pass_gives(toy, tmp_path):
     whole = Toy(tmp_path / "whole", toy.count)
     run(whole.sampling(), Engine())

@@ -131,28 +131,7 @@ def test_where_the_majority_is_gold_a_majority_label_is_never_wrong(drawn):
         assert total.reward_accuracy in (1, None)
 
 
-def clustered(rollouts):
-    """A kept group of rollouts (class, whether it is right)."""
-    votes = Counter(label for label, _ in rollouts if label is not None)
-    kept = tuple(
-        KeptRollout(
-            rollout=place,
-            response="",
-            finished=True,
-            answer=None if label is None else f"{'right' if is_right else 'wrong'} {label}",
-            label=label,
-            class_votes=votes.get(label),
-            label_weight=None,
-            trained=True,
-            advantage_pos=0.0 if label is None else 0.2 * label,
-            advantage_neg=-0.3,
-        )
-        for place, (label, is_right) in enumerate(rollouts)
-    )
-    return KeptGroup(1, 0, "x", "x", max(votes.values(), default=0), len(kept), 1.0, False, kept)
-
-
 def test_a_class_is_right_to_the_share_of_its_rollouts_that_is():
     """As an embedding or a judge may have it."""
-    rollouts = [(0, False), (0, True), (0, True), (1, True), (None, False)]
-    assert majority_right(clustered(rollouts), [is_right for _, is_right in rollouts]) == 2 / 3
+    voted = group(1, "x", ["0", "0", "0", "1", None], net=[0] * 4)
+    assert majority_right(voted, [False, True, True, True, False]) == 2 / 3

@@ -109,8 +109,7 @@ def gold_reward(response: str, gold: str, tmp_path: Path) -> float:
     return float(score.rewards[0])
 
 
-HOST = pytest.param(study, marks=pytest.mark.host, id="study")
-MEASURES = [in_training, HOST, adaptation_report, demo, gold_reward]
+MEASURES = [restrain_eval, in_training, study, adaptation_report, demo, gold_reward]
 
 
 def test_the_lenient_cases_are_no_equal_votes():
@@ -118,7 +117,7 @@ def test_the_lenient_cases_are_no_equal_votes():
         assert canonical_key(extract(response) or "") != canonical_key(gold), (response, gold)
 
 
-@pytest.mark.parametrize("measure", [restrain_eval, *MEASURES])
+@pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize(("response", "gold", "right"), CASES)
 def test_every_accuracy_is_that_of_restrain_eval(
     measure: Callable[[str, str, Path], float], response: str, gold: str, right: float, tmp_path: Path

@@ -71,18 +71,18 @@ def test_rows_that_agree_are_one_line_and_others_are_two():
     assert (alone.tables, alone.values) == ((5,), {"aime24": 20.3})
 
 
-def result(name, title, value, model="m"):
+def result(name, title, value, majority=None, problems=3, **made):
     scores = Scores(
         pass_at_1=value,
         low=value - 0.05,
         high=value + 0.05,
         pass_at_k={1: value},
-        maj_at_n=value,
+        maj_at_n=value if majority is None else majority,
         missing_share=0.0,
         mean_tokens=10.0,
         truncated_share=0.0,
     )
-    how = provenance(3, benchmark=name, title=title, model=model)
+    how = provenance(problems, benchmark=name, title=title, **{"model": "m", **made})
     return Result(provenance=how, scores=scores, extractor_version="1", grader_version="1")
 
 

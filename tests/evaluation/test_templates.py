@@ -1,11 +1,15 @@
 """Prompts letter by letter as Qwen2.5-Math's evaluation makes them, and the choice of a template."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from restrain_openrlhf.answers import MATHEMATICS, parse_kind
 from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import TEMPLATES, benchmark_prompts, choose_template, end_tokens, render, worded
+from tests.reference.toy import word_tokenizer
 
 LLAMA = (
     "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"
@@ -14,21 +18,9 @@ LLAMA = (
 )
 
 
-def tokenizer(*vocabulary, chat_template=None):
-    """A real tokenizer of these words."""
-    transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
-    from tokenizers import Tokenizer, models
-
-    words = ["<unk>", "<s>", *vocabulary]
-    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>")
-    fast.chat_template = chat_template
-    return fast
-
-
 def test_llama_is_asked_through_its_own_chat_template():
     text = render(
-        worded(TEMPLATES["chat-boxed"], MATHEMATICS.instruction), "What is 1+1?", tokenizer(chat_template=LLAMA)
+        worded(TEMPLATES["chat-boxed"], MATHEMATICS.instruction), "What is 1+1?", word_tokenizer(chat_template=LLAMA)
     )
     assert text == (
         "<s><|start_header_id|>user<|end_header_id|>\n\nWhat is 1+1?\nPlease reason step by step, and put your final "
@@ -55,7 +47,7 @@ CODE = {"id": "1", "problem": "def f(x):\n", "answer": "def check(f): pass", "en
 )
 def test_other_kinds_are_asked_for_what_they_are_read_in(write_jsonl, name, row, asked, template):
     loaded = load_benchmark(str(write_jsonl("own.jsonl", [row])), asked=parse_kind({"name": name}))
-    (prompt,) = benchmark_prompts(loaded, TEMPLATES[template], tokenizer(chat_template=LLAMA))
+    (prompt,) = benchmark_prompts(loaded, TEMPLATES[template], word_tokenizer(chat_template=LLAMA))
     assert asked in prompt.text
     assert "boxed" not in prompt.text
     assert "step by step" not in prompt.text
@@ -66,12 +58,12 @@ def test_other_kinds_are_asked_for_what_they_are_read_in(write_jsonl, name, row,
     [(("<|im_start|>",), LLAMA, "qwen25-math-cot"), (("<|eot_id|>",), LLAMA, "chat-boxed"), ((), None, "cot")],
 )
 def test_auto_takes_the_family_of_the_model(words, chat, name):
-    assert choose_template("auto", tokenizer(*words, chat_template=chat)).name == name
+    assert choose_template("auto", word_tokenizer(*words, chat_template=chat)).name == name
 
 
 def test_end_marks_are_those_the_model_has():
-    assert end_tokens(tokenizer("<|im_end|>", "a", "<|endoftext|>")) == (2, 4)
-    assert end_tokens(tokenizer("a")) == ()
+    assert end_tokens(word_tokenizer("<|im_end|>", "a", "<|endoftext|>")) == (2, 4)
+    assert end_tokens(word_tokenizer("a")) == ()
 
 
 def test_a_text_with_braces_is_a_template_as_training_has_it():
@@ -84,3 +76,22 @@ def test_a_text_with_braces_is_a_template_as_training_has_it():
 def test_a_template_of_other_braces_is_refused(text):
     with pytest.raises(ConfigError, match="Double them"):
         choose_template(text, tokenizer=None)
+
+
+# What `construct_prompt` of Qwen2.5-Math's own evaluation makes of these rows, byte for byte.
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "qwen25_math.json").read_text(encoding="utf-8"))
+KEYS = sorted({(each["benchmark"], each["template"]) for each in GOLDEN["prompts"]})
+
+
+@pytest.mark.parametrize(("benchmark", "template"), KEYS)
+def test_prompts_are_those_of_their_code(write_jsonl, benchmark, template):
+    loaded = load_benchmark(benchmark, write_jsonl(f"{benchmark}.jsonl", GOLDEN["rows"][benchmark]).parent)
+    ours = benchmark_prompts(loaded, TEMPLATES[template], None)
+    theirs = [each for each in GOLDEN["prompts"] if (each["benchmark"], each["template"]) == (benchmark, template)]
+    assert theirs
+    assert [ours[each["place"]].text for each in theirs] == [each["text"] for each in theirs]
+
+
+def test_the_golden_file_has_every_template_that_is_theirs():
+    # `chat-boxed` is `boxed` inside the tokenizer's own chat template.
+    assert {template for _, template in KEYS} == set(TEMPLATES) - {"chat", "chat-boxed", "plain"}

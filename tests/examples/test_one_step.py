@@ -7,10 +7,12 @@ import sys
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs torch: make install")
+pytest.importorskip("torch", reason="needs torch: make install")
 
-from restrain_openrlhf.method.papers_loss import PapersLoss  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
+import torch
+
+from restrain_openrlhf.method.papers_loss import PapersLoss
+from tests.conftest import ROOT
 
 SCRIPT = ROOT / "examples" / "one_step.py"
 CLASSES = [0] * 7 + [1] * 4 + [2] * 2 + [3, 4, None]

@@ -63,6 +63,28 @@ def likely(token):
     return {token: Logprob(HALF, rank=2), other: Logprob(HALF, rank=1)}
 
 
+def written(response, sampling_params, likely=likely):
+    """What vLLM gives for a response; one that ends with CUT was cut off there."""
+    text, is_cut = response.removesuffix(CUT), response.endswith(CUT)
+    tokens = [*map(ord, text), *([] if is_cut else [EOS])]
+    logprobs = None if sampling_params.logprobs is None else [likely(token) for token in tokens]
+    reason = "length" if is_cut else "stop"
+    made = SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=logprobs, text=text)
+    return SimpleNamespace(outputs=[made])
+
+
+def asked(actor, prompt, label, n, parameters=None, max_length=64):
+    """The host's own drawing of a prompt's rollouts, to be awaited."""
+    return actor.generate_responses(
+        prompt=prompt,
+        label=label,
+        sampling_params=parameters or SamplingParams(max_tokens=40),
+        max_length=max_length,
+        hf_tokenizer=Letters(),
+        num_samples=n,
+    )
+
+
 class ScriptedActor(RolloutRayActor.__ray_metadata__.modified_class):
     """The host's rollout actor, over an engine that writes the script's responses to each prompt in turn."""
 
@@ -73,15 +95,9 @@ class ScriptedActor(RolloutRayActor.__ray_metadata__.modified_class):
     async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
         text = "".join(map(chr, prompt_token_ids))
         prompt = next(prompt for prompt in self.script if text.startswith(prompt))
-        written, response = text.removeprefix(prompt), next(self.script[prompt])
-        assert response.startswith(written), f"the script writes {response!r}, and {written!r} is written already"
-        rest, cut = response.removeprefix(written).removesuffix(CUT), response.endswith(CUT)
-        tokens = [ord(letter) for letter in rest] + ([] if cut else [EOS])
-        logprobs = None if sampling_params.logprobs is None else [likely(token) for token in tokens]
-        completion = SimpleNamespace(
-            token_ids=tokens, finish_reason="length" if cut else "stop", logprobs=logprobs, text=rest
-        )
-        return SimpleNamespace(outputs=[completion])
+        begun, response = text.removeprefix(prompt), next(self.script[prompt])
+        assert response.startswith(begun), f"the script writes {response!r}, and {begun!r} is written already"
+        return written(response.removeprefix(begun), sampling_params)
 
 
 def evaluated(prompt, response, gold):

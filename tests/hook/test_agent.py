@@ -6,32 +6,34 @@ import pickle
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.errors import ReferencePassError
+from tests.hook.in_process import ScriptedActor, asked
+from tests.reference.test_doors import METHODS, NINE_TO_SEVEN, OTHERS, PROMPT, made_by_hand
+
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ray import vllm_engine  # noqa: E402
-from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
-from transformers import AutoTokenizer  # noqa: E402
-from vllm import SamplingParams  # noqa: E402
-from vllm.logprobs import Logprob  # noqa: E402
-from vllm.v1.engine.detokenizer import IncrementalDetokenizer  # noqa: E402
+from openrlhf.trainer.ray import vllm_engine
+from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
+from transformers import AutoTokenizer
+from vllm import SamplingParams
+from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 
-from restrain_openrlhf.config.host_flags import agent_path  # noqa: E402
-from restrain_openrlhf.config.yaml_file import EngineLimits  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
-from restrain_openrlhf.hook.agent import AgentExecutor, texts_of  # noqa: E402
-from restrain_openrlhf.hook.rollout import samples  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS  # noqa: E402
-from restrain_openrlhf.hook.rollout.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
-from restrain_openrlhf.machine.patching import ORIGINAL  # noqa: E402
-from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
-from tests.hook.in_process import Letters  # noqa: E402
-from tests.hook.test_methods_in_the_host import boxed  # noqa: E402
+from restrain_openrlhf.config.host_flags import agent_path
+from restrain_openrlhf.config.yaml_file import EngineLimits
+from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.hook.agent import AgentExecutor, texts_of
+from restrain_openrlhf.hook.rollout import samples
+from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow, mark_training, refuse_unlabelled
+from restrain_openrlhf.machine.patching import ORIGINAL
+from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
+from tests.hook.in_process import CUT, Letters, written
+from tests.hook.test_methods_in_the_host import boxed
 
-EOS = 0
 TRAINING = TrainingRow()
 NEW_TOKENS = 8
 TREES = {"name": "ettrl", "trees": 1, "forks": 1, "branches": 2, "entropy_top_k": 2}
@@ -43,57 +45,27 @@ class Actor(RolloutRayActor.__ray_metadata__.modified_class):
     def __init__(self, digits):
         self.executor = AgentExecutor()
         self.digits = iter(digits)
-        self.requests, self.least = [], []
+        self.requests = []
 
     async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
-        self.requests.append((self.text(prompt_token_ids), sampling_params.max_tokens, sampling_params.logprobs))
-        self.least.append(sampling_params.min_tokens)
-        written = self.text(prompt_token_ids).removeprefix("1+1=")
-        rest = "#" + next(self.digits) + "!" if not written else next(self.digits) + "!" if written == "#" else "!"
-        return self.completion([*(ord(letter) for letter in rest), EOS], "stop", sampling_params)
+        text = "".join(map(chr, prompt_token_ids))
+        self.requests.append((text, sampling_params.max_tokens, sampling_params.logprobs))
+        return written(self.response(text.removeprefix("1+1=")), sampling_params)
 
-    def completion(self, tokens, finish_reason, sampling_params):
-        logprobs = [self.top(token) for token in tokens] if sampling_params.logprobs is not None else None
-        made = SimpleNamespace(token_ids=tokens, finish_reason=finish_reason, logprobs=logprobs)
-        return SimpleNamespace(outputs=[made])
-
-    @staticmethod
-    def text(tokens):
-        return "".join(map(chr, tokens))
-
-    @staticmethod
-    def top(token):
-        if token == EOS:
-            return {EOS: Logprob(logprob=0.0, rank=1)}
-        if not chr(token).isdigit():
-            return {token: Logprob(logprob=0.0, rank=1), EOS: Logprob(logprob=-math.inf, rank=2)}
-        other = ord("9") if token != ord("9") else ord("8")
-        half = math.log(0.5)
-        return {token: Logprob(half, rank=2), other: Logprob(half, rank=1), EOS: Logprob(-9.0, rank=3)}
+    def response(self, begun):
+        return "#" + next(self.digits) + "!" if not begun else next(self.digits) + "!" if begun == "#" else "!"
 
 
 class Scripted(Actor):
     """Writes whole responses; one that ends with ~ was cut off there."""
 
-    async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
-        self.requests.append((self.text(prompt_token_ids), sampling_params.max_tokens, sampling_params.logprobs))
-        text = next(self.digits)
-        cut = text.endswith("~")
-        tokens = [ord(letter) for letter in text.removesuffix("~")] + ([] if cut else [EOS])
-        return self.completion(tokens, "length" if cut else "stop", sampling_params)
+    def response(self, _begun):
+        return next(self.digits)
 
 
 def drawn_by(actor, label, n, parameters=None):
-    return asyncio.run(
-        actor.generate_responses(
-            prompt="1+1=",
-            label=label,
-            sampling_params=parameters or SamplingParams(max_tokens=NEW_TOKENS, min_tokens=1),
-            max_length=64,
-            hf_tokenizer=Letters(),
-            num_samples=n,
-        )
-    )
+    parameters = parameters or SamplingParams(max_tokens=NEW_TOKENS, min_tokens=1)
+    return asyncio.run(asked(actor, "1+1=", label, n, parameters))
 
 
 @pytest.fixture
@@ -187,7 +159,7 @@ def test_the_engine_reports_log_probabilities_of_what_it_samples_from_and_has_th
 def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):
     class Talker(Actor):
         async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
-            return self.completion([ord("1")] * sampling_params.max_tokens, "length", sampling_params)
+            return written("1" * sampling_params.max_tokens + CUT, sampling_params)
 
     _, drawn = draw(Talker, "", 5, **{**TREES, "forks": 2})
     assert [len(row["observation_tokens"]) for row in drawn] == [4 + NEW_TOKENS] * 5
@@ -288,3 +260,29 @@ def test_without_our_entry_point_an_evaluation_is_refused_whatever_its_label(age
     with pytest.raises(ConfigError, match=said):
         drawn_by(actor, "3", n, SamplingParams(max_tokens=NEW_TOKENS, temperature=temperature))
     assert [row["reward"] for row in drawn_by(Scripted(training), "", 16)] == first, "no label changes a reward"
+
+
+@pytest.fixture
+def first_group(agent_alone):
+    """The first group of the agent alone, drawn by the host's own generate_responses."""
+
+    def first_group(document):
+        agent_alone(yaml.safe_dump(document))
+        actor = ScriptedActor({PROMPT: [rf"\boxed{{{answer}}}" for answer in NINE_TO_SEVEN]})
+        actor.kwargs = {"model": str(ADDITION.model)}
+        return [row["reward"] for row in asyncio.run(asked(actor, PROMPT, "", 16))]
+
+    return first_group
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("made", "message"), [OTHERS[2], ({}, None)])
+def test_the_agent_alone_refuses_it_at_its_first_group(first_group, tmp_path, method, made, message):
+    own = {"model_fingerprint": model_fingerprint(str(ADDITION.model)), **made}
+    document = {"method": {"name": method}, "reference": str(made_by_hand(tmp_path, **own))}
+    if message is None:
+        assert first_group(document)[0] > 0
+    else:
+        with pytest.raises(ReferencePassError) as error:
+            first_group(document)
+        assert message in str(error.value)

@@ -5,28 +5,26 @@ from itertools import product
 import pytest
 
 pytest.importorskip("transformers", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.evaluation.job import choose_template, render  # noqa: E402
-from restrain_openrlhf.reference.offline_engine import Marks, prompt_tokens  # noqa: E402
-from restrain_openrlhf.reference.prompts import Prompt, refuse_lost_mark  # noqa: E402
+from tokenizers.processors import TemplateProcessing
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.evaluation.job import choose_template, render
+from restrain_openrlhf.reference.offline_engine import Marks, prompt_tokens
+from restrain_openrlhf.reference.prompts import Prompt, refuse_lost_mark
+from tests.reference.toy import word_tokenizer
 
 TEMPLATE = "<s>{} box it"
 BOS = 1
 
 
 def tokenizer(adds_mark):
-    """Words of one vocabulary, with Llama's way of beginning a text or without."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    words = ["<unk>", "<s>", "a", "sum", "box", "it"]
-    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    """With Llama's way of beginning a text or without."""
+    made = word_tokenizer("a", "sum", "box", "it")
     if adds_mark:
-        made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
-    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>")
+        mark = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
+        made.backend_tokenizer.post_processor = mark
+    return made
 
 
 def of(text):

@@ -63,7 +63,6 @@ def whole(left, folder="_actor"):
     return complete, left.get(f"{folder}/latest")
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("case", "survivor"),
     [
@@ -78,7 +77,6 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before_it(killed, c
     assert whole(found["left"]) == ({survivor}, survivor)
 
 
-@pytest.mark.host
 def test_as_many_checkpoints_are_kept_as_were_asked_for(killed):
     """Of steps 1 to 6: the new one, whatever its metric, and the best two (0.9 and 0.8) of the others."""
     found = killed[0]["all_are_written"]
@@ -86,7 +84,6 @@ def test_as_many_checkpoints_are_kept_as_were_asked_for(killed):
     assert whole(found["left"]) == ({"global_step2", "global_step3", "global_step6"}, "global_step6")
 
 
-@pytest.mark.host
 def test_a_model_that_a_kill_left_half_written_is_none_and_the_whole_one_before_it_stays(killed):
     """The run goes on from step 4's checkpoint, so that step 5 is logged: it does not make step 4's model whole."""
     from restrain_openrlhf.hook.launch.stop_rules import prune, saved_models
@@ -105,7 +102,6 @@ def test_a_model_that_a_kill_left_half_written_is_none_and_the_whole_one_before_
     assert not (run.checkpoints / "global_step4_hf").exists()
 
 
-@pytest.mark.host
 def test_the_model_at_the_end_is_whole_or_as_it_was_and_nothing_beside_it_goes(killed):
     found, out = killed
     assert found["the_model_at_the_end"]["signal"] == signal.SIGKILL

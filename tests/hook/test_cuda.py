@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from restrain_openrlhf.config.this_machine import refuse_unsupported, why_unsupported
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine import cuda, flash_attention
+from restrain_openrlhf.machine.cuda import ProcessLock
 from restrain_openrlhf.machine.flash_attention import BY_TORCH
 from tests.conftest import ROOT
+from tests.processes import program
 
 FLAGS = {
     "ds.packing_samples": False,
@@ -35,11 +38,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda, "cuda_of_torch", lambda: "13.0")
 
     def nvcc(version, home=tmp_path, says="Cuda compilation tools, release {}, V{}.88"):
-        program = home / "bin" / "nvcc"
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(f"#!/bin/sh\necho '{says.format(version, version)}'\n")
-        program.chmod(0o755)
-        return program
+        return program(home / "bin", "nvcc", f"echo '{says.format(version, version)}'")
 
     return nvcc
 
@@ -220,3 +219,26 @@ def test_torchs_adam_stands_in_for_deepspeeds_where_that_cannot_be_compiled(want
     config = cuda.torch_adam_without_nvcc(lambda **_: host, None, (), {"optim_dict": wanted})
     assert (config["bf16"], config.get("optimizer")) == ({"enabled": True}, given)
     assert "fused" not in ADAM["params"]
+
+
+# Keeps the lock until it is killed.
+TAKE = """
+import sys, time
+from restrain_openrlhf.machine.cuda import ProcessLock
+print(ProcessLock(sys.argv[1]).try_acquire(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_lock_ends_with_its_process(tmp_path):
+    """Whoever waits for a build that is killed builds itself; what torch's own lock has left holds nobody up."""
+    path = tmp_path / "lock"
+    path.touch()
+    command = [sys.executable, "-c", TAKE, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first, ThreadPoolExecutor(1) as pool:
+        assert first.stdout.readline() == "True\n"
+        waiting = pool.submit(ProcessLock(str(path)).try_acquire)
+        with pytest.raises(TimeoutError):
+            waiting.result(1)
+        first.kill()
+        assert waiting.result(30)

@@ -5,15 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
+import torch
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
-from restrain_openrlhf.hook.agent import as_arrays  # noqa: E402
-from restrain_openrlhf.hook.rollout.samples import SentTokenizer, tokenizer_here  # noqa: E402
-from tests.hook.in_process import Letters, Stored, host_arguments, maker_of  # noqa: E402
+from restrain_openrlhf.hook.agent import as_arrays
+from restrain_openrlhf.hook.rollout.samples import SentTokenizer, tokenizer_here
+from tests.hook.in_process import Letters, Stored, host_arguments, maker_of
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])

@@ -9,18 +9,17 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
-from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor  # noqa: E402
-from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
-from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy  # noqa: E402
+from openrlhf.trainer.ppo_trainer import PPOTrainer
+from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy
 
-from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
-from restrain_openrlhf.config.yaml_file import RunConfig  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import steps_to_plan  # noqa: E402
-from restrain_openrlhf.method import parse_settings  # noqa: E402
-from tests.hook.in_process import Models, host_arguments  # noqa: E402
+from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.hook.install.instrument import steps_to_plan
+from restrain_openrlhf.method import parse_settings
+from tests.hook.in_process import Models, host_arguments
 
 HOST = PPOTrainer.__ray_metadata__.modified_class
 EPISODES = 3

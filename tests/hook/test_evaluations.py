@@ -6,12 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
-from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
-from restrain_openrlhf.hook.run_log import evaluate_left_out, log_by_us  # noqa: E402
-from restrain_openrlhf.method import parse_settings  # noqa: E402
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.hook.install.environment import to_environment
+from restrain_openrlhf.hook.run_log import evaluate_left_out, log_by_us
+from restrain_openrlhf.method import parse_settings
 
 
 class Trainer:

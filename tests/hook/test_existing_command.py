@@ -7,17 +7,16 @@ import sys
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.config.host_flags import agent_path, parse  # noqa: E402
-from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
-from restrain_openrlhf.hook.install import instrument  # noqa: E402
-from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import SETUP_HOOK  # noqa: E402
-from restrain_openrlhf.hook.launch.preflight import CHECKED, RunInputs  # noqa: E402
-from restrain_openrlhf.machine.patching import expect_no_more  # noqa: E402
+from restrain_openrlhf.config.host_flags import agent_path, parse
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.hook import train_ppo_ray
+from restrain_openrlhf.hook.install import instrument
+from restrain_openrlhf.hook.install.environment import VARIABLE
+from restrain_openrlhf.hook.install.instrument import SETUP_HOOK
+from restrain_openrlhf.hook.launch.preflight import CHECKED, RunInputs
+from restrain_openrlhf.machine.patching import expect_no_more
 
 
 @pytest.fixture

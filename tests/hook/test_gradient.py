@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.processes import free_port, needs_its_accelerator, printed
+from tests.processes import free_port, needs_its_accelerator, printed, rows_printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.gradient import (
     CASES,
     LIMITS,
     TORCHS,
@@ -20,12 +19,12 @@ from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
     judge_patches,
     sum_of,
 )
-from restrain_openrlhf.config.command_line import find_config  # noqa: E402
-from restrain_openrlhf.config.host_flags import flags_of, record  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
-from restrain_openrlhf.machine.host_releases import installed  # noqa: E402
-from tests.commands.k8s import known_metrics  # noqa: E402
+from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.config.host_flags import flags_of, record
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.machine.flash_attention import BY_TORCH
+from restrain_openrlhf.machine.host_releases import installed
+from tests.commands.k8s import known_metrics
 
 # What gpu-check tries of a configuration for eight GPUs.
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
@@ -94,25 +93,18 @@ sys.stdout.write(dump({"not_patched": unpatched()}))
 @pytest.fixture(scope="module")
 def steps():
     """A step of each case, in a process of its own: DeepSpeed takes hold of the whole process."""
-    return read(TRIED, said_by("-m", "restrain_openrlhf.commands.gpu_check.gradient", *as_words(TRIED)))
+    return read(TRIED, rows_printed("-m", "restrain_openrlhf.commands.gpu_check.gradient", *as_words(TRIED)))
 
 
 @pytest.fixture(scope="module")
 def said_on_cuda():
     """The same where CUDA's stand-ins are put in place first, as on every CUDA stack; then without the mend."""
-    return said_by("-c", CUDA_FIRST, *(json.dumps(as_words(cases)) for cases in (ON_CUDA, UNMENDED)))
+    return rows_printed("-c", CUDA_FIRST, *(json.dumps(as_words(cases)) for cases in (ON_CUDA, UNMENDED)))
 
 
 @pytest.fixture(scope="module")
 def steps_on_cuda(said_on_cuda):
     return read(ON_CUDA, said_on_cuda[: len(ON_CUDA) + 1])
-
-
-def said_by(*words):
-    """The JSON lines of a process."""
-    needs_its_accelerator()
-    (said,) = printed(words)
-    return [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
 
 
 def read(cases, said):

@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
+pytest.importorskip("torch", reason="needs the training stack: make install")
 
-from restrain_openrlhf.answers import MATHEMATICS, parse_kind  # noqa: E402
-from restrain_openrlhf.errors import GroupError, HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
+import torch
+
+from restrain_openrlhf.answers import MATHEMATICS, parse_kind
+from restrain_openrlhf.errors import GroupError, HookNotActiveError
+from restrain_openrlhf.hook.rollout.group_columns import (
     TRAINED_ON,
     ScoredGroup,
     columns,
@@ -17,9 +18,9 @@ from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     take_scored,
     take_votes,
 )
-from restrain_openrlhf.method import build, parse_settings  # noqa: E402
-from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
-from restrain_openrlhf.scoring.wire import GroupRequest  # noqa: E402
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.wire import GroupRequest
 
 
 def rollouts(prompt, *answers, kind=MATHEMATICS):

@@ -3,21 +3,18 @@
 import asyncio
 import random
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
-from vllm import SamplingParams  # noqa: E402
+from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
+from vllm import SamplingParams
 
-from restrain_openrlhf.errors import GraderError, GroupError  # noqa: E402
-from restrain_openrlhf.hook import agent  # noqa: E402
-from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering  # noqa: E402
-from tests.hook.in_process import Letters  # noqa: E402
+from restrain_openrlhf.errors import GraderError, GroupError
+from restrain_openrlhf.hook import agent
+from restrain_openrlhf.hook.rollout.rollout_engine import GroupGathering
+from tests.hook.in_process import asked, written
 
 PROMPT = "1+1="
 
@@ -36,18 +33,10 @@ class Actor(RolloutRayActor.__ray_metadata__.modified_class):
             await asyncio.sleep(seconds)
         if request == self.fails_at:
             raise RuntimeError("the engine failed")
-        tokens = [*map(ord, rf"\boxed{{{request % 3}}}"), 0]
-        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=None)])
+        return written(rf"\boxed{{{request % 3}}}", sampling_params)
 
     def draw(self, n, prompt=PROMPT, parameters=None):
-        return self.generate_responses(
-            prompt=prompt,
-            label="",
-            sampling_params=parameters or SamplingParams(max_tokens=16),
-            max_length=64,
-            hf_tokenizer=Letters(),
-            num_samples=n,
-        )
+        return asked(self, prompt, "", n, parameters or SamplingParams(max_tokens=16))
 
 
 @pytest.fixture(autouse=True)

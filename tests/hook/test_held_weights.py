@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.rollout import samples  # noqa: E402
-from restrain_openrlhf.machine.patching import ORIGINAL  # noqa: E402
+from restrain_openrlhf.hook.rollout import samples
+from restrain_openrlhf.machine.patching import ORIGINAL
 
 
 class Engine:

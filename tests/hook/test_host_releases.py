@@ -16,7 +16,7 @@ from restrain_openrlhf.machine.host_releases import Way, check_version, supporte
 from tests.conftest import ROOT
 from tests.own_folder import install, python_with
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 # Contract; flags and presets; the gradient of a real step against the paper's; each method's advantages in the host.
 TESTS = [
     "tests/hook/test_instrument.py",

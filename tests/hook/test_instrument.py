@@ -9,20 +9,13 @@ import sys
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.errors import HostError  # noqa: E402
-from restrain_openrlhf.hook.install import instrument  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
-    CONTRACT,
-    PATCHES,
-    install,
-    is_active,
-    uninstall,
-)
-from restrain_openrlhf.machine import cuda  # noqa: E402
-from restrain_openrlhf.machine.cuda import EXTENSION_LOCK  # noqa: E402
-from restrain_openrlhf.machine.patching import (  # noqa: E402
+from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.hook.install import instrument
+from restrain_openrlhf.hook.install.instrument import CONTRACT, PATCHES, install, is_active, uninstall
+from restrain_openrlhf.machine import cuda
+from restrain_openrlhf.machine.cuda import EXTENSION_LOCK
+from restrain_openrlhf.machine.patching import (
     ORIGINAL,
     Replacement,
     expect,

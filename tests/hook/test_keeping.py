@@ -5,32 +5,31 @@ import math
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from restrain_openrlhf.config.yaml_file import KeepRollouts  # noqa: E402
-from restrain_openrlhf.data.identity import text_hash  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup  # noqa: E402
-from restrain_openrlhf.hook.run_log import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
-from restrain_openrlhf.method import build, parse_settings  # noqa: E402
-from restrain_openrlhf.records.kept import kept_files, read_kept, step_file  # noqa: E402
-from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
-from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE, GroupRequest  # noqa: E402
-from tests.e2e.conftest import small_disk  # noqa: E402
-from tests.hook.in_process import HALF, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
-from tests.hook.reference_case import write_reference  # noqa: E402
-from tests.hook.test_methods_in_the_host import CASES, GOLD, LOW_U, PROMPTS, TOTAL, N, U, V, W  # noqa: E402
+from restrain_openrlhf.config.yaml_file import KeepRollouts
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.hook.policy.experience import LAST_STEP
+from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup
+from restrain_openrlhf.hook.run_log import KEPT_GROUPS, KEPT_MIB, Keeping, chosen
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.records.kept import kept_files, read_kept, step_file
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE, GroupRequest
+from tests.e2e.conftest import small_disk
+from tests.hook.in_process import HALF, LENGTHS, Models, column, drawn_by_the_host, host_arguments, maker_of
+from tests.hook.test_methods_in_the_host import CASES, GOLD, LOW_U, PROMPTS, TOTAL, N, U, V, W
+from tests.reference.made import write_reference
 
 
 def step_of(case, hooked, tmp_path, keep="all", models=None):
     """The host's own classes make a step of the case; its maker, and its experiences."""
     answers = dict(zip(PROMPTS, case.reference, strict=True)) if case.reference else None
-    reference = write_reference(tmp_path / "ref.jsonl", answers) if answers else None
+    reference = write_reference(tmp_path / "ref.jsonl", answers, **LENGTHS) if answers else None
     hooked(case.method, reference=reference, metrics=tmp_path / "metrics.jsonl", rollouts=KeepRollouts(keep=keep))
     arguments = host_arguments(len(PROMPTS), N)
     maker = maker_of(arguments, models)

@@ -5,13 +5,12 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-import torch  # noqa: E402
-import torch._dynamo  # noqa: E402
-from torch.profiler import ProfilerActivity, profile  # noqa: E402
+import torch
+import torch._dynamo
+from torch.profiler import ProfilerActivity, profile
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect
 
 detect().install()
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.errors import PolicyMismatchError  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import (  # noqa: E402
+import torch
+
+from restrain_openrlhf.errors import PolicyMismatchError
+from restrain_openrlhf.hook.policy.experience import (
     LAST_STEP,
     GapSums,
     LogProbGap,

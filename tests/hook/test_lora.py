@@ -8,14 +8,13 @@ import pytest
 import torch
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-import ray  # noqa: E402
-from peft import LoraConfig, TaskType, get_peft_model  # noqa: E402
-from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+import ray
+from peft import LoraConfig, TaskType, get_peft_model
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
-from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.hook.fixes.lora import (  # noqa: E402
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.fixes.lora import (
     WholeModel,
     make_policy_the_reference,
     refuse_shared_weights,
@@ -23,7 +22,7 @@ from restrain_openrlhf.hook.fixes.lora import (  # noqa: E402
     run_without_adapter,
     whole_weights,
 )
-from tests.processes import free_port, needs_its_accelerator, printed  # noqa: E402
+from tests.processes import free_port, needs_its_accelerator, printed
 
 SMALL = {
     "vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,

@@ -5,15 +5,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
-from restrain_openrlhf.method import METHODS  # noqa: E402
-from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
-from tests.hook.in_process import column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
-from tests.hook.reference_case import write_reference  # noqa: E402
+from restrain_openrlhf.hook.policy.experience import LAST_STEP
+from restrain_openrlhf.method import METHODS
+from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
+from tests.hook.in_process import LENGTHS, column, drawn_by_the_host, host_arguments, maker_of
+from tests.reference.made import write_reference
 
 PROMPTS = ("1+1=", "2+2=")
 # Never the majority, so that a method that may not read them would show it.
@@ -179,7 +177,7 @@ CASES = {
 
 def experiences_of(case, hooked, tmp_path):
     answers = dict(zip(PROMPTS, case.reference, strict=True)) if case.reference else None
-    hooked(case.method, reference=write_reference(tmp_path / "ref.jsonl", answers) if answers else None)
+    hooked(case.method, reference=write_reference(tmp_path / "ref.jsonl", answers, **LENGTHS) if answers else None)
     arguments = host_arguments(len(PROMPTS), N)
     maker = maker_of(arguments)
     script = {PROMPTS[0]: case.first, PROMPTS[1]: case.second}

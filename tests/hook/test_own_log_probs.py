@@ -1,23 +1,23 @@
 """A batch that is one optimizer step has no pass for the old policy: equal gradient, equal gap, and the same stop."""
 
-import json
 import math
 from types import SimpleNamespace
 
 import pytest
 
-from tests.processes import needs_its_accelerator, printed
+from restrain_openrlhf.config.host_flags import record
+from restrain_openrlhf.machine.host_releases import installed
+from tests.processes import rows_printed
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check.gradient import GradientCase, as_words  # noqa: E402
-from restrain_openrlhf.config.command_line import find_config  # noqa: E402
-from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import LAST_STEP, PLACE, GapSums, StepGap  # noqa: E402
-from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
-from tests.hook.in_process import Models, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.gradient import GradientCase, as_words
+from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.hook.policy.experience import LAST_STEP, PLACE, GapSums, StepGap
+from restrain_openrlhf.machine.flash_attention import BY_TORCH
+from tests.hook.in_process import Models, drawn_by_the_host, host_arguments, maker_of
 
 CASES = [
     GradientCase(batching="micro-batches", stage=2),
@@ -29,9 +29,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def steps():
-    needs_its_accelerator()
-    (said,) = printed(("-m", "tests.hook.own_log_probs_case", *as_words(CASES)))
-    return dict(zip(CASES, [json.loads(line) for line in said.splitlines() if line.startswith('{"')], strict=True))
+    return dict(zip(CASES, rows_printed("-m", "tests.hook.own_log_probs_case", *as_words(CASES)), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -104,3 +102,26 @@ def test_a_model_with_dropout_is_refused_and_told_the_way_out():
     )
     with pytest.raises(ConfigError, match="Set own_old_log_probs to false"), checked_step(trainer, None):
         pass
+
+
+CORRECTIONS = ("token", "off")
+
+
+@pytest.fixture(scope="module")
+def old_steps():
+    """A step by each, in a process of its own: DeepSpeed takes hold of the whole process."""
+    if "algo.advantage.is_correction_level" not in record(installed()):
+        pytest.skip("OpenRLHF before 0.11.2 has other corrections")
+    return dict(zip(CORRECTIONS, rows_printed("-m", "tests.hook.one_step_old_case", *CORRECTIONS), strict=True))
+
+
+def test_with_the_hosts_correction_the_ratio_is_against_the_policy_that_drew(old_steps):
+    assert old_steps["token"]["furthest_ratio"] > 0.3
+    assert old_steps["token"]["from_papers"] < 1e-5
+    assert old_steps["token"]["from_as_new"] > 0.1
+
+
+def test_without_it_they_are_trained_on_as_if_they_were_new(old_steps):
+    """What docs/operations/one_gpu.md says of OpenRLHF's default."""
+    assert old_steps["off"]["from_as_new"] < 1e-5
+    assert old_steps["off"]["from_papers"] > 0.1

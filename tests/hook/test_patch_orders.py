@@ -8,21 +8,14 @@ import pytest
 import wrapt
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook.install import instrument  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import PATCHES, report  # noqa: E402
-from restrain_openrlhf.machine import cuda  # noqa: E402
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-from restrain_openrlhf.machine.patching import (  # noqa: E402
-    Replacement,
-    Wrapping,
-    expect,
-    expect_no_more,
-    is_expected,
-)
-from tests.hook.test_unhooked import group_of, process  # noqa: E402
+from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.hook.install import instrument
+from restrain_openrlhf.hook.install.instrument import PATCHES, report
+from restrain_openrlhf.machine import cuda
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more, is_expected
+from tests.hook.test_unhooked import group_of, process
 
 HERE = __name__
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6}}
@@ -117,6 +110,7 @@ def test_cudas_adam_and_every_micro_batchs_gradient_are_had_in_both_orders(strat
 
 
 def test_a_process_that_lost_one_of_our_functions_says_so_and_loads_no_model(strategy, hooked):
+    assert report(None) is None
     hooked({"name": "ttrl"})
     assert report(None) == []
     lost = next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config")

@@ -6,17 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data  # noqa: E402
+from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data
 
-from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
-from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
-from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
-from restrain_openrlhf.hook.rollout import training_data  # noqa: E402
-from restrain_openrlhf.hook.rollout.training_data import TrainingRow  # noqa: E402
-from restrain_openrlhf.method import parse_settings  # noqa: E402
-from tests.hook.reference_case import write_reference  # noqa: E402
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.hook.install.environment import to_environment
+from restrain_openrlhf.hook.rollout import training_data
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow
+from restrain_openrlhf.method import parse_settings
+from tests.reference.made import write_reference
 
 # Majority shares of 4: .5, 1, .75, 1, .25, 0
 ANSWERS = [["1", "1", "2", "3"], ["1"] * 4, ["1", "1", "1", None], ["2"] * 4, ["1", "2", "3", "4"], [None] * 4]

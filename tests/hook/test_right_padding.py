@@ -6,17 +6,16 @@ Held against each sequence by itself, without padding, under transformers' eager
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-import torch  # noqa: E402
-from openrlhf.models import Actor  # noqa: E402
-from openrlhf.utils.utils import zero_pad_sequences  # noqa: E402
-from torch.nn import functional  # noqa: E402
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM  # noqa: E402
+import torch
+from openrlhf.models import Actor
+from openrlhf.utils.utils import zero_pad_sequences
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from restrain_openrlhf.hook.fixes.training_step import is_right_padded  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import CONTRACT, install  # noqa: E402
-from restrain_openrlhf.machine.patching import expect_no_more  # noqa: E402
+from restrain_openrlhf.hook.fixes.training_step import is_right_padded
+from restrain_openrlhf.hook.install.instrument import CONTRACT, install
+from restrain_openrlhf.machine.patching import expect_no_more
 
 LENGTHS = (9, 4, 13, 2)
 VOCABULARY = 32

@@ -7,23 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
-from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
-from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
+import torch
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
+from torchdata.stateful_dataloader import StatefulDataLoader
 
-from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
-from restrain_openrlhf.hook.policy import actor  # noqa: E402
-from restrain_openrlhf.hook.rollout.training_data import (  # noqa: E402
-    PROGRESS,
-    Progress,
-    TrainingRow,
-    rollout_seed,
-)
-from tests.hook.in_process import Handle, Letters, host_arguments  # noqa: E402
+from restrain_openrlhf.hook.agent import AgentExecutor
+from restrain_openrlhf.hook.policy import actor
+from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, TrainingRow, rollout_seed
+from tests.hook.in_process import Handle, Letters, host_arguments
 
 N = 4
 

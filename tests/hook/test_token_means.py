@@ -4,15 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, LossBatch, TokenSums, peak_memory  # noqa: E402  # noqa: E402
-from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
+import torch
+
+from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, LossBatch, TokenSums, peak_memory
+from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS
 
 MASK = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
-ALL_TOKENS, ALL_ROLLOUTS = 4.0, 3.0
+ALL_TOKENS = 4.0
 
 
 def sums_of_two_micro_batches(token_level):

@@ -1,11 +1,13 @@
 """metrics.jsonl: one row per step, also after a kill."""
 
+import math
+
 import numpy as np
 import pytest
 
 from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.hook.launch.train import Watched
-from restrain_openrlhf.hook.run_log import append_step
+from restrain_openrlhf.hook.run_log import append_step, finite, not_finite, publish
 from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.scoring.vote_statistics import step_votes
 
@@ -85,3 +87,24 @@ def test_who_follows_a_run_sees_it_go_back_and_waits_for_the_end_of_a_line(tmp_p
     assert reported == [1, 2, 3, 4, 5, 6]
     back = [(1, 0.0), (2, 1.0), (3, 1.0)]
     assert asked == [[(1, 0.0), (2, 0.0), (3, 0.0)], [*back, (4, 1.0)], [*back, (4, 2.0), (5, 2.0), (6, 2.0)]]
+
+
+def test_every_number_of_a_step_is_published_and_one_that_is_not_finite_does_not_keep_its_last_value():
+    pytest.importorskip("ray", reason="needs ray: make install")
+    status = {"kl": 0.5, "policy_loss": float("nan"), "timing/ppo_train": 2.0}
+    status |= {f"restrain/{name}": value for name, value in votes().scalars().items()}
+    values = publish("a-run", 7, status, at=100.0)
+    assert (values["restrain_host_kl"], values["restrain_host_timing_ppo_train"]) == (0.5, 2.0)
+    assert values["restrain_missing_share_of_voters"] == 6 / 16
+    assert (values["restrain_step"], values["restrain_last_step_timestamp_seconds"]) == (7.0, 100.0)
+    assert math.isnan(values["restrain_host_policy_loss"])
+
+
+def test_how_many_are_not_finite_is_a_number_that_alarms_can_be_set_on():
+    pytest.importorskip("ray", reason="needs ray: make install")
+    nan, infinite = float("nan"), float("inf")
+    assert not_finite({"restrain/kl": nan, "actor_grad_norm": infinite, "policy_loss": 0.5, "text": "x"}) == {
+        "restrain/not_finite_numbers": 2.0
+    }
+    assert finite(not_finite({"kl": 0.5})) == {"restrain/not_finite_numbers": 0.0}
+    assert publish("a-run", 7, not_finite({"kl": nan}))["restrain_not_finite_numbers"] == 1.0

@@ -1,23 +1,22 @@
 """Both trainers of the host take hooked steps: the synchronous one's, and the loop of the asynchronous one."""
 
-import json
 import time
+from queue import Queue
 from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
-from openrlhf.trainer.ppo_trainer_async import TrainingActor  # noqa: E402
-from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: E402
+from openrlhf.trainer.ppo_trainer import PPOTrainer
+from openrlhf.trainer.ppo_trainer_async import TrainingActor
+from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
-from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
-from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
-from tests.commands.k8s import known_metrics  # noqa: E402
-from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from restrain_openrlhf.hook.policy.experience import LAST_STEP
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE
+from tests.commands.k8s import known_metrics
+from tests.conftest import rows_of
+from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of
 
 RESTRAIN = {"name": "restrain", "kappa": 2, "prompt_weight": "none", "delta": 0.5}
 SCRIPTS = (
@@ -26,17 +25,11 @@ SCRIPTS = (
 )
 
 
-class Queue:
-    """What the asynchronous trainer uses of ray.util.queue.Queue."""
-
-    def __init__(self, *items):
-        self.items = list(items)
-
-    def get(self, block):
-        return self.items.pop(0)
-
-    def put(self, item, block):
-        self.items.append(item)
+def queue_of(*items):
+    queue = Queue()
+    for item in items:
+        queue.put(item)
+    return queue
 
 
 def trainer_of(actor_class, arguments):
@@ -50,10 +43,6 @@ def trainer_of(actor_class, arguments):
     trainer.best_eval_metric_key, trainer._latest_eval_metric_value = "none", None
     trainer.experience_maker = maker_of(arguments, models)
     return trainer
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("actor_class", [PPOTrainer, TrainingActor], ids=["synchronous", "asynchronous"])
@@ -100,7 +89,7 @@ def test_a_row_has_the_times_of_all_phases_and_the_speed(hooked, tmp_path):
     arguments = host_arguments(1, 3, **{"ckpt.save_steps": 100})
     trainer = synchronous_trainer(SCRIPTS[0], arguments)
     trainer.fit(6)
-    (row,) = lines(tmp_path / "metrics.jsonl")
+    (row,) = rows_of(tmp_path / "metrics.jsonl")
     assert (row["step"], row["rollout/num_samples"], row["votes"]["voters"]) == (7, 3, 3)
     phases = [row[f"timing/{phase}"] for phase in ("generation", "make_experience", "ppo_train", "broadcast")]
     assert row["timing/step_total"] == pytest.approx(sum(phases))
@@ -135,17 +124,17 @@ def test_the_asynchronous_loop_keeps_every_row_and_hands_trackers_theirs_as_ofte
     trainer = trainer_of(TrainingActor, arguments)
     wandb, tensorboard = trainer.wandb_logger, trainer.tensorboard_logger = Tracker(), Tracker()
     steps = [(drawn_by_the_host(script, [""], arguments), {}, None, 0.25) for script in SCRIPTS]
-    trainer.rollout_queue = Queue(steps[0], ("eval", 1, {"eval_default_pass1": 0.75}), steps[1], "done")
+    trainer.rollout_queue = queue_of(steps[0], ("eval", 1, {"eval_default_pass1": 0.75}), steps[1], "done")
     trainer.rollout_slots = Queue()
     trainer.init_checkpoint_states()
     trainer.init_checkpoint_states()
     trainer.fit()
-    rows = lines(tmp_path / "metrics.jsonl")
+    rows = rows_of(tmp_path / "metrics.jsonl")
     assert [(row["step"], row["votes"]["majority_share_mean"]) for row in rows] == [(1, 1 / 3), (2, 2 / 3)]
     assert [row["timing/generation"] for row in rows] == [0.25, 0.25]
-    (evaluation,) = lines(tmp_path / "evaluations.jsonl")
+    (evaluation,) = rows_of(tmp_path / "evaluations.jsonl")
     assert (evaluation["step"], evaluation["eval_default_pass1"]) == (1, 0.75)
-    assert trainer.rollout_slots.items == [0, 1, 1]
+    assert [*trainer.rollout_slots.queue] == [0, 1, 1]
     assert column(trainer.actor_model_group.trained_on[1:], POSITIVE)[0] > 0
     for tracker in (wandb, tensorboard):
         assert list(tracker.steps) == [2]

@@ -10,8 +10,6 @@ pytest.importorskip("ray", reason="needs the training stack: make install")
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.install.environment import refuse_lost_rewards
 
-pytestmark = pytest.mark.host
-
 MODULE = "/usr/bin/python3 -u -m openrlhf.cli.train_ppo_ray"
 FLASH = "--algo.advantage.estimator flash_reinforce"
 # A job of Ray's own, whose actor asks for the command of the program that started it.

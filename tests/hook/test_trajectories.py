@@ -6,19 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
-from vllm import SamplingParams  # noqa: E402
-from vllm.logprobs import Logprob  # noqa: E402
+from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
+from vllm import SamplingParams
+from vllm.logprobs import Logprob
 
-from restrain_openrlhf.config.yaml_file import Agent  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, GroupError  # noqa: E402
-from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
+from restrain_openrlhf.config.yaml_file import Agent
+from restrain_openrlhf.errors import ConfigError, GroupError
+from restrain_openrlhf.hook.agent import AgentExecutor
+from restrain_openrlhf.hook.policy.experience import LAST_STEP
+from restrain_openrlhf.hook.rollout.group_columns import (
     AGENT_FAILED,
     AGENT_REWARD,
     AGENT_TURNS,
@@ -28,11 +26,11 @@ from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     VOTERS,
     vote_columns,
 )
-from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed  # noqa: E402
-from restrain_openrlhf.hook.rollout.trajectories import GatheredRequests, load_executor  # noqa: E402
-from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
-from tests.hook.in_process import CUT, EOS, Letters, host_arguments, maker_of  # noqa: E402
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed
+from restrain_openrlhf.hook.rollout.trajectories import GatheredRequests, load_executor
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE
+from tests.conftest import ROOT
+from tests.hook.in_process import Letters, asked, host_arguments, maker_of, written
 
 PROMPT = "1+1="
 MAX_LEN = 80
@@ -76,13 +74,7 @@ class Actor(RolloutRayActor.__ray_metadata__.modified_class):
         turn = script.pop(0) if text == PROMPT else script.pop(1)
         if text == PROMPT:
             script.insert(0, turn)
-        cut = turn.endswith(CUT)
-        tokens = [*map(ord, turn.removesuffix(CUT)), *([] if cut else [EOS])]
-        likely = [{token: Logprob(-0.5, rank=1)} for token in tokens]
-        found = likely if sampling_params.logprobs is not None else None
-        reason = "length" if cut else "stop"
-        made = SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=found, text=turn.removesuffix(CUT))
-        return SimpleNamespace(outputs=[made])
+        return written(turn, sampling_params, lambda token: {token: Logprob(-0.5, rank=1)})
 
 
 @pytest.fixture
@@ -104,16 +96,8 @@ def vote_of(drawn):
 
 
 def drawn_by(actor, n, label=None):
-    return asyncio.run(
-        actor.generate_responses(
-            prompt=PROMPT,
-            label=TrainingRow() if label is None else label,
-            sampling_params=SamplingParams(max_tokens=40, min_tokens=1),
-            max_length=MAX_LEN,
-            hf_tokenizer=Letters(),
-            num_samples=n,
-        )
-    )
+    label = TrainingRow() if label is None else label
+    return asyncio.run(asked(actor, PROMPT, label, n, SamplingParams(max_tokens=40, min_tokens=1), MAX_LEN))
 
 
 TWO_TURNS = ["a?", r"\boxed{2}"]
@@ -358,16 +342,7 @@ def test_the_shipped_example_draws_two_turns_and_fails_where_its_query_cannot_be
     monkeypatch.setattr("tests.hook.test_trajectories.PROMPT", "76....*66....?")
     hooked({"name": "ttrl"}, agent=Agent(path=ROOT / "examples" / "calculator_agent.py"))
     actor = Actor([["7*6,6*6", r"\boxed{26}"], ["7*6,6*5", r"\boxed{20}"], ["7*6, 6"], ["7*6,06*6"]])
-    drawn = asyncio.run(
-        actor.generate_responses(
-            prompt="76....*66....=",
-            label=TrainingRow(),
-            sampling_params=SamplingParams(max_tokens=40),
-            max_length=MAX_LEN,
-            hf_tokenizer=Letters(),
-            num_samples=4,
-        )
-    )
+    drawn = asyncio.run(asked(actor, "76....*66....=", TrainingRow(), 4, max_length=MAX_LEN))
     assert Letters().decode(drawn[0]["observation_tokens"], True) == r"76....*66....?7*6,6*6=42,36>\boxed{26}"
     assert [row["extra_logs"][AGENT_FAILED] for row in drawn] == [0.5] * 4
     assert drawn[0]["extra_logs"]["agent/calculations"] == 1.0

@@ -6,23 +6,21 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from openrlhf.models import PolicyLoss  # noqa: E402
-from openrlhf.trainer.ppo_utils import NaiveReplayBuffer  # noqa: E402
-from openrlhf.trainer.ray.launcher import RayActorGroup, ReferenceModelActor  # noqa: E402
-from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer  # noqa: E402
-from vllm import SamplingParams  # noqa: E402
+import torch
+from openrlhf.models import PolicyLoss
+from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
+from openrlhf.trainer.ray.launcher import RayActorGroup, ReferenceModelActor
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
-from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
-from restrain_openrlhf.hook.install import instrument  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import report  # noqa: E402
-from restrain_openrlhf.machine.patching import expect_no_more  # noqa: E402
-from tests.hook.in_process import Letters, ScriptedActor, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
-from tests.processes import needs_its_accelerator  # noqa: E402
+from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.hook.agent import AgentExecutor
+from restrain_openrlhf.hook.install import instrument
+from restrain_openrlhf.hook.install.instrument import report
+from restrain_openrlhf.machine.patching import expect_no_more
+from tests.hook.in_process import ScriptedActor, asked, drawn_by_the_host, host_arguments, maker_of
+from tests.processes import needs_its_accelerator
 
 TTRL = {"name": "ttrl"}
 SCRIPT = {"1+1=": [r"\boxed{2}", r"\boxed{2}", r"\boxed{3}"]}
@@ -54,12 +52,6 @@ def test_models_are_loaded_by_the_host_where_every_process_is_hooked(hooked):
     strategy = SimpleNamespace(args=host_arguments(1, 3))
     loading = group_of(process([]), process([])).async_init_model_from_pretrained(strategy, "model")
     assert loading == [(strategy, "model")] * 2
-
-
-def test_a_process_says_whether_it_is_hooked(hooked):
-    assert report(None) is None
-    hooked(TTRL)
-    assert report(None) == []
 
 
 def experiences(label):
@@ -132,11 +124,8 @@ def test_a_rollout_actor_of_a_hooked_run_draws_nothing_without_the_hook(hooked):
 def test_a_prompt_that_came_from_a_process_without_the_hook_is_not_drawn(hooked):
     """Its dataset was not marked; nobody may take a training prompt for evaluation."""
     hooked(TTRL)
-    drawing = ScriptedActor(SCRIPT).generate_responses(
-        prompt="1+1=", label="", sampling_params=SamplingParams(), max_length=8, hf_tokenizer=Letters(), num_samples=3
-    )
     with pytest.raises(HookNotActiveError, match="runs with the RESTRAIN hook, and another runs without it"):
-        asyncio.run(drawing)
+        asyncio.run(asked(ScriptedActor(SCRIPT), "1+1=", "", 3))
 
 
 def test_the_message_survives_the_way_through_ray():

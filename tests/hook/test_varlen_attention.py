@@ -3,21 +3,20 @@
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-import torch  # noqa: E402
+import torch
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect
 
 if detect().name != "cpu":
     pytest.skip("torch's kernel takes no fp64; restrain gpu-check tries it on a GPU", allow_module_level=True)
-from openrlhf.models import Actor  # noqa: E402
-from openrlhf.models.ring_attn_utils import unpad_and_slice_tensor  # noqa: E402
+from openrlhf.models import Actor
+from openrlhf.models.ring_attn_utils import unpad_and_slice_tensor
 
-from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.machine import flash_attention  # noqa: E402
-from restrain_openrlhf.machine.flash_attention import BY_TORCH, BY_TORCH_IN_TRANSFORMERS  # noqa: E402
-from tests.hook.test_right_padding import LIMIT, MODELS, WINDOW, batch, one_by_one, padded, policy  # noqa: E402
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.machine import flash_attention
+from restrain_openrlhf.machine.flash_attention import BY_TORCH, BY_TORCH_IN_TRANSFORMERS
+from tests.hook.test_right_padding import LIMIT, MODELS, WINDOW, batch, one_by_one, padded, policy
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """Our commands in processes of their own: together on all GPUs, the first failure told, none left behind."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +12,7 @@ from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine import processes
 from restrain_openrlhf.machine.processes import Command, run_command, run_together
 from tests.conftest import ROOT
+from tests.processes import is_alive
 
 
 def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path):
@@ -77,12 +76,4 @@ def test_sigterm_ends_the_commands_too(tmp_path):
     child = int(log.read_text())
     process.send_signal(signal.SIGTERM)
     process.wait()
-    assert not Path(f"/proc/{child}").exists() or is_zombie(child)
-
-
-def is_zombie(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    assert not is_alive(child)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.errors import ConfigError, GroupError
+from restrain_openrlhf.errors import GroupError
 from restrain_openrlhf.method import PromptFacts, ReferenceVote, build, parse_settings
 
 
@@ -120,28 +120,6 @@ def test_entropies_that_are_not_finite_end_the_run(broken):
 def test_a_group_of_another_size_than_the_method_draws_is_refused():
     with pytest.raises(GroupError, match=r"The group has 3 rollouts, but the method 'ttrl' votes on 4"):
         method(name="ttrl", votes=4, train_on=2).score([0, 0, 1])
-
-
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        ({"name": "ttrl", "votes": 4, "train_on": 8}, "train_on: 8 rollouts cannot be the first of 4 votes"),
-        ({"name": "ttrl", "train_on": 8}, "cannot be the first of no stated number of votes"),
-        ({"name": "ttrl", "votes": 1}, "votes: Input should be greater than or equal to 2"),
-        ({"name": "ettrl", "votes": 8}, "'votes' is not a setting of ettrl"),
-        ({"name": "ettrl", "ear": "soft"}, "ear: Input should be 'residual' or 'none'"),
-        ({"name": "ettrl", "entropy_top_k": 21}, "entropy_top_k: Input should be less than or equal to 20"),
-        ({"name": "ettrl", "trees": 2.5}, "trees: Input should be a valid integer"),
-        ({"name": "srt_easy", "easy_share": 0}, "easy_share: Input should be greater than 0"),
-        ({"name": "srt_easy", "easy_share": 1.5}, "easy_share: Input should be less than or equal to 1"),
-        ({"name": "srt_easy", "easy_cutoff": 1.5}, "easy_cutoff: Input should be less than or equal to 1"),
-        ({"name": "srt_easy", "easy_share": 0.5, "easy_cutoff": 0.8}, "both say which prompts are easy"),
-        ({"name": "restrain", "prompt_weight": "none", "prompt_sigma": 1}, "prompt_sigma has no effect"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_named(block, message):
-    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
-        parse_settings(block)
 
 
 def test_the_prompt_weights_sigma_can_be_its_own():

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.errors import ConfigError, GroupError
-from restrain_openrlhf.method import PromptFacts, parse_settings
-from tests.method.test_baselines import GROUPS, grpo, method
+from restrain_openrlhf.errors import GroupError
+from restrain_openrlhf.method import PromptFacts
+from tests.method.test_baselines import GROUPS, grpo, method, numbered
 
 EXACT = {"std": "population", "eps": 0.0}
 
@@ -68,8 +68,7 @@ def scrl_rewards(labels, entropies=None, *, positive=0.375, margin=0.125, rare=0
 
 @given(st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 4, 5, None]), min_size=2, max_size=20), st.data())
 def test_scrl_is_grpo_on_its_rewards(raw, data):
-    numbers = {}
-    labels = [None if each is None else numbers.setdefault(each, len(numbers)) for each in raw]
+    labels = numbered(raw)
     assert method(name="scrl").score(labels).pair.net == pytest.approx(grpo(scrl_rewards(labels)), abs=1e-6)
     entropies = data.draw(entropies_for(labels))
     gated = method(name="scrl", votes=len(labels), entropy_top_k=20).score(labels, PromptFacts(entropies=entropies))
@@ -97,15 +96,6 @@ def test_scrl_spares_a_rare_answer_that_is_sure():
     found = gated.score([0] * 8 + [1] * 6 + [2, 3], PromptFacts(entropies=(*[1.0] * 14, 0.5, 1.5)))
     assert found.rewards[[8, 14, 15]] == pytest.approx([0, 0.1, -1 / 16 - 0.1])
     assert found.penalized == 1 / 16
-
-
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [({"entropy_top_k": 20}, "Set votes too"), ({"entropy_penalty": 0.2}, "no effect without entropy_top_k")],
-)
-def test_settings_of_scrl_that_have_no_effect_are_refused(block, message):
-    with pytest.raises(ConfigError, match=message):
-        parse_settings({"name": "scrl", **block})
 
 
 def gmae0(labels, size):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from restrain_openrlhf.errors import GroupError
 from restrain_openrlhf.method import METHODS, PromptFacts, ReferenceVote, build, parse_settings
 from tests.method import naive
+from tests.method.test_baselines import numbered
 
 # With which settings each method is tried on groups of eight; those that are not here, with their defaults.
 ON_EIGHT = {
@@ -40,12 +41,7 @@ def test_every_method_is_tried_on_groups_of_eight(name):
 def groups(draw, min_size=2, max_size=24):
     """Classes numbered in order of first appearance, some missing."""
     raw = draw(st.lists(st.one_of(st.none(), st.integers(0, 6)), min_size=min_size, max_size=max_size))
-    return renumber(raw)
-
-
-def renumber(raw):
-    numbers = {}
-    return [None if label is None else numbers.setdefault(label, len(numbers)) for label in raw]
+    return numbered(raw)
 
 
 settings = st.fixed_dictionaries(
@@ -117,7 +113,7 @@ def test_the_order_of_rollouts_does_not_matter(name, block, classes, order):
     """But for which tied label comes first, which `ties: split` takes out of the question."""
     split = {"ties": "split"} if "ties" in METHODS[name].model_fields else {}
     method, facts = build(parse_settings({"name": name, **block, **split})), facts_of(classes)
-    shuffled = renumber([classes[i] for i in order])
+    shuffled = numbered([classes[i] for i in order])
     first = next((shuffled[place] for place, i in enumerate(order) if classes[i] == 0), None)
     entropies = tuple(facts.entropies[i] for i in order)
     moved = method.score(shuffled, PromptFacts(facts.reference, first, first, entropies))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.records.folder import Completion, RunFolder, RunRecord
 from restrain_openrlhf.records.inputs import claim_checkpoints, contents
+from tests.data.test_identity import sha256sum
 
 
 def config(tmp_path, **method):
@@ -110,6 +110,9 @@ def made(tmp_path):
         "actor.model_name_or_path": str(model),
         "data.prompt_dataset": str(tmp_path / "prompts.jsonl"),
         "eval.dataset": str(tmp_path / "held.jsonl"),
+        "ckpt.path": str(tmp_path / "ckpt"),
+        "ckpt.load_enable": True,
+        "ckpt.save_steps": 2,
     }
     return RunFolder(tmp_path / "run"), config(tmp_path).model_copy(update={"reference": tmp_path / "ref.jsonl"}), flags
 
@@ -122,10 +125,6 @@ FILES = {
     "actor.model_name_or_path/model.safetensors": "model/model.safetensors",
     "actor.model_name_or_path/tokenizer.json": "model/tokenizer.json",
 }
-
-
-def sha256sum(path):
-    return subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True).stdout.split()[0]
 
 
 def test_a_run_keeps_the_digests_of_what_it_is_made_from(made, tmp_path):
@@ -182,7 +181,6 @@ def test_answers_read_by_another_version_make_another_run(made, monkeypatch):
 def test_the_hooked_command_of_openrlhf_does_not_go_on_with_other_content_either(made, tmp_path):
     """It has no run folder: its record is beside the checkpoints that it goes on from."""
     _, run, flags = made
-    flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
     claim_checkpoints(run, flags)
     (tmp_path / "prompts.jsonl").write_text('{"problem": "other"}\n')
     claim_checkpoints(run, flags)  # nothing was trained yet
@@ -199,7 +197,6 @@ def test_another_content_of_the_agents_file_makes_another_run(made, tmp_path):
     (tmp_path / "their_agent.py").write_text("TURNS = 2\n")
     run = run.model_copy(update={"agent": Agent(path=tmp_path / "their_agent.py")})
     (tmp_path / "ckpt" / "_actor").mkdir(parents=True)
-    flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
     folder.claim(RunRecord(run, flags))
     claim_checkpoints(run, flags)
     (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
@@ -215,7 +212,6 @@ def test_checkpoints_without_a_record_are_resumed_and_it_is_said(made, tmp_path,
     _, run, flags = made
     (tmp_path / "ckpt" / "_actor").mkdir(parents=True)
     (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
-    flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
     claim_checkpoints(run, flags)
     assert "these checkpoints have no contents.json" in capsys.readouterr().err
 
@@ -242,5 +238,5 @@ def test_of_a_hub_set_what_the_kind_reads_is_compared_and_its_gold_in_evaluation
 def test_an_adapter_is_not_taken_for_a_model(tmp_path):
     for name in ("config.json", "adapter_config.json"):
         (tmp_path / name).write_text("{}")
-    with pytest.raises(ConfigError, match=r"holds a LoRA adapter.*with peft"):
+    with pytest.raises(ConfigError, match=r"holds a LoRA adapter, but a full model is needed.*with peft"):
         contents(config(tmp_path), {"actor.model_name_or_path": str(tmp_path)})

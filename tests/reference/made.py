@@ -9,9 +9,9 @@ from restrain_openrlhf.reference.prompts import Prompt
 from tests.reference.toy import provenance
 
 
-def write_reference(path: Path, answers: Mapping[str, Sequence[str | None]]) -> Path:
-    """A complete artifact: each problem's answers (None: missing), equally many."""
+def write_reference(path: Path, answers: Mapping[str, Sequence[str | None]], **made: object) -> Path:
+    """A complete artifact: each problem's answers (None: missing), equally many; `made` is other provenance."""
     prompts = [Prompt(None, problem, problem, "here") for problem in answers]
     write_rows(path, (ReferenceRow.of_answers(prompt, answers[prompt.problem]) for prompt in prompts))
-    provenance(prompts, n=len(next(iter(answers.values())))).write(path)
+    provenance(prompts, n=len(next(iter(answers.values()))), **made).write(path)
     return path

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +24,7 @@ from restrain_openrlhf.reference.sampling_pass import (
 )
 from tests.command_line import restrain
 from tests.conftest import ROOT
-from tests.machine.test_processes import is_zombie
-from tests.processes import HEEDS_CTRL_C
+from tests.processes import HEEDS_CTRL_C, is_alive
 from tests.reference.sharded import PROMPTS
 
 
@@ -131,8 +129,7 @@ def test_what_ends_the_command_ends_its_engines_and_the_next_start_goes_on(machi
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 130
     for line in (tmp_path / "notes").read_text().splitlines():
-        child = int(line.split()[1])
-        assert not Path(f"/proc/{child}").exists() or is_zombie(child)
+        assert not is_alive(int(line.split()[1]))
     machine(3)
     monkeypatch.delenv("SHARDED_SLOW")
     assert sum(sample(tmp_path)) == PROMPTS
@@ -149,7 +146,6 @@ def commands(machine, tmp_path, monkeypatch):
     machine(2)
 
 
-@pytest.mark.host
 def test_an_evaluation_of_two_benchmarks_is_drawn_by_all_engines_and_graded_once(commands, tmp_path):
     files = f"a={tmp_path / 'gold.jsonl'},b={tmp_path / 'gold.jsonl'}"
     words = ("--benchmarks", files, "--out", tmp_path / "eval", "--n", "2", "--max-new-tokens", "14")
@@ -162,7 +158,6 @@ def test_an_evaluation_of_two_benchmarks_is_drawn_by_all_engines_and_graded_once
         assert result["provenance"]["problems"] == PROMPTS
 
 
-@pytest.mark.host
 def test_a_configurations_pass_takes_all_gpus_and_once_whole_starts_no_engine(commands, tmp_path):
     sets = {
         "run_dir": tmp_path / "run",

@@ -10,8 +10,9 @@ from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch
 from tests.command_line import refused
 from tests.reference import by_hand
-from tests.scoring.service.conftest import END, Services
-from tests.scoring.service.conftest import NEEDED as WEB_STACK
+from tests.scoring.service.conftest import END, services
+
+__all__ = ["services"]
 
 PROMPT = "1+1="
 NINE_TO_SEVEN = ["12"] * 9 + ["13"] * 7
@@ -94,22 +95,13 @@ def test_a_reference_is_compared_in_everything_that_it_was_sampled_with(tmp_path
     assert message in str(error.value)
 
 
-@pytest.fixture
-def running(tmp_path):
-    """Services of this test alone."""
-    pytest.importorskip("uvicorn", reason=WEB_STACK)
-    services = Services(tmp_path)
-    yield services
-    services.end()
-
-
 NEEDED = {"model_fingerprint": "folder:1", "n": 16, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 40}
 
 
-def test_a_service_starts_with_other_sampling_where_its_configuration_says_so(running, tmp_path):
+def test_a_service_starts_with_other_sampling_where_its_configuration_says_so(services, tmp_path):
     path = made_by_hand(tmp_path, **GREEDY)
     said = refused("serve", "--config", served(tmp_path, path, reference_n=2))
     assert "set reference_sampling: any to accept the file" in said
     others = {"reference_n": 2, "reference_sampling": "any"}
-    replica = running.start(method={"name": "restrain"}, reference=str(path), others=others, **GATHERS)
+    replica = services.start(method={"name": "restrain"}, reference=str(path), others=others, **GATHERS)
     assert replica.http.get("/readyz").status_code == 200

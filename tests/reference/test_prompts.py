@@ -15,6 +15,7 @@ from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import prompt_tokens
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts, prompt_set_hash, template_identity
 from test_time.problems import Source, instructed, load_problems
+from tests.reference.toy import word_tokenizer
 
 
 def source(path, **fields):
@@ -109,7 +110,6 @@ def test_identity_of_a_prompt_set_ignores_order_and_sees_the_template(write_json
     assert len(identities) == 3
 
 
-@pytest.mark.host
 def test_rendering_equals_the_hosts_own(write_jsonl):
     row = {"problem": "What is {x}?"}
     path = write_jsonl("p.jsonl", [row])
@@ -143,22 +143,12 @@ CHATS = [
 ]
 
 
-def word_tokenizer():
-    transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = "<unk> <s> </s> system user assistant help be brief hello what is it one plus two".split()
-    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>")
-    fast.chat_template = TEMPLATE
-    return fast
+WORDS = "</s> system user assistant help be brief hello what is it one plus two".split()
 
 
-@pytest.mark.host
 def test_the_template_gets_a_chats_messages_as_they_are_in_every_command(write_jsonl, tmp_path):
     """The token ids of OpenRLHF's own reading of the row, against those of all that draws rollouts of it."""
-    tokenizer = word_tokenizer()
+    tokenizer = word_tokenizer(*WORDS, chat_template=TEMPLATE)
     rows = [{"id": str(place), "prompt": chat, "answer": "3"} for place, chat in enumerate(CHATS[1:])]
     path = write_jsonl("p.jsonl", rows)
     host = [hosts_own(row, None, "prompt", None, tokenizer.apply_chat_template) for row in rows]
@@ -186,11 +176,10 @@ def test_an_instruction_and_options_go_to_the_end_of_a_chats_last_message(write_
 
 
 def test_a_chat_that_the_template_refuses_is_named(write_jsonl):
-    tokenizer = word_tokenizer()
-    tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
+    refuses = "{{ raise_exception('System role not supported') }}"
     path = write_jsonl("p.jsonl", [{"problem": "one"}])
     with pytest.raises(DataError, match=r"line 1: the model's chat template refuses .* \(System role not supported\)"):
-        load_prompts(source(path, apply_chat_template=True), tokenizer)
+        load_prompts(source(path, apply_chat_template=True), word_tokenizer(chat_template=refuses))
 
 
 @pytest.mark.parametrize("template", ["{} and {}", "{x}", "none", "{:.3}", "{", "{0.real}"])

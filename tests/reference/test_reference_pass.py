@@ -4,21 +4,20 @@ import pytest
 from rich.console import Console
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.study import make_reference  # noqa: E402
-from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems  # noqa: E402
-from restrain_openrlhf.data.jsonl import dump  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, ReferencePassError  # noqa: E402
-from restrain_openrlhf.hook.launch.preflight import check_inputs  # noqa: E402
-from restrain_openrlhf.reference import ReferenceRow  # noqa: E402
-from restrain_openrlhf.reference import offline_pass as made_by  # noqa: E402
-from restrain_openrlhf.reference.offline_pass import offline_pass  # noqa: E402
-from tests.command_line import refused  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
+from restrain_openrlhf.commands.study import make_reference
+from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.data.demo_tasks.problems import write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems
+from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.errors import ConfigError, ReferencePassError
+from restrain_openrlhf.hook.launch.preflight import check_inputs
+from restrain_openrlhf.reference import ReferenceRow
+from restrain_openrlhf.reference import offline_pass as made_by
+from restrain_openrlhf.reference.offline_pass import offline_pass
+from tests.command_line import refused
+from tests.conftest import ROOT
 
 
 def configured(tmp_path, **more):

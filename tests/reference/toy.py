@@ -1,5 +1,7 @@
 """The prompts and the provenance of a toy pass. Processes of tests import it, so it imports nothing that is slow."""
 
+import pytest
+
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
 from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
@@ -26,3 +28,16 @@ def provenance(everything, **changes):
         restrain_version="0",
     )
     return made.model_copy(update=changes)
+
+
+def word_tokenizer(*words, chat_template=None):
+    """A real tokenizer of these words, behind an unknown one and a mark that begins texts."""
+    transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {word: place for place, word in enumerate(("<unk>", "<s>", *words))}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>")
+    fast.chat_template = chat_template
+    return fast

@@ -91,7 +91,6 @@ def test_other_types_and_shapes_get_a_message(given, named):
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
-        ({"method": "restrian"}, ConfigError, "Did you mean 'restrain'"),
         ({"method": 3}, ConfigError, "method: 3 is not a block of settings"),
         ({"method": {"name": "ttrl", "votez": 8}}, ConfigError, "'votez' is not a setting of ttrl"),
         ({"method": "restrain"}, RestrainError, "no reference was given"),

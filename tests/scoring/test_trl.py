@@ -106,7 +106,6 @@ def test_a_group_that_is_not_whole_is_an_error(args, prompts):
         ({"name": "ttrl", "votes": 64, "train_on": 4}, {}, "needs rollouts that it draws itself"),
         ({"name": "rent", "rollouts": 4}, {}, "needs entropies of tokens"),
         (NO_PENALTY, {"eval_strategy": "steps"}, "would be voted on, not graded"),
-        ("restrian", {}, "Did you mean 'restrain'"),
     ],
 )
 def test_what_trl_cannot_serve_is_refused_before_training(args, method, changed, message):

@@ -14,9 +14,8 @@ from restrain_openrlhf.reference.offline_engine import Rollout
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
 from test_time.report import write_report
+from tests.conftest import rows_of
 from tests.test_time.conftest import CONFIG, Sampler, right_answer, run_test_time
-
-pytestmark = pytest.mark.host
 
 PHASES = (
     "1 of 6: checking the model and the problems",
@@ -69,10 +68,6 @@ def adapt(paths, stand_ins):
     return run
 
 
-def rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def result(out):
     return json.loads((out / "result.json").read_text())
 
@@ -98,7 +93,7 @@ def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adap
     lines = done.stderr.splitlines()
     for n, model in ((8, "the base model"), (8, out / "train" / "model"), (1, "the base model")):
         assert f"{n} rollout{'s' if n > 1 else ''} of {model}: 4 of 4 problems" in lines
-    predicted = rows(out / "predictions.jsonl")
+    predicted = rows_of(out / "predictions.jsonl")
     assert [(row["id"], row["answer"]) for row in predicted] == [(one.id, one.answer) for one in PROBLEMS]
     assert [(row["before_share"], row["vote_share"]) for row in predicted] == [(0.25, 0.75)] * 4
     found = result(out)
@@ -140,8 +135,8 @@ def test_the_headline_is_the_accuracy_of_the_file_that_is_handed_back(adapt, pat
     done = adapt("out", "--gold", paths / "gold.jsonl")
     assert done.returncode == 0, done.stderr
     out = paths / "out"
-    gold = {row["id"]: row["answer"] for row in rows(paths / "gold.jsonl")}
-    predicted = rows(out / "predictions.jsonl")
+    gold = {row["id"]: row["answer"] for row in rows_of(paths / "gold.jsonl")}
+    predicted = rows_of(out / "predictions.jsonl")
     right = sum(row["answer"] == gold[row["id"]] for row in predicted)
     before = sum(row["before"] == gold[row["id"]] for row in predicted)
     assert (right, before) == (2, base_right), "both votes sample as the evaluation does"
@@ -189,7 +184,7 @@ def test_stopped_at_the_start_of_every_phase_it_comes_to_the_same_end_and_repeat
     moved = found.model_dump_json().replace("/stopped/", "/whole/")
     assert json.loads(moved) == json.loads(whole.model_dump_json())
     assert [(model.replace("/stopped/", "/whole/"), *rest) for model, *rest in sorted(stand_ins.asked)] == sampled
-    assert len(rows(paths / "stopped" / "train" / "metrics.jsonl")) == 6
+    assert len(rows_of(paths / "stopped" / "train" / "metrics.jsonl")) == 6
 
 
 def test_a_finished_adaptation_answers_from_its_files_and_another_configuration_is_an_error(
@@ -214,7 +209,7 @@ def test_a_training_that_fails_is_told_with_its_reason_and_its_log_and_goes_on(a
     assert "error: the policy has no gradient" in done.stderr
     assert f"Log: {paths / 'out' / 'train' / 'train.log'}" in done.stderr
     assert adapt("out").returncode == 0
-    assert [row["step"] for row in rows(paths / "out" / "train" / "metrics.jsonl")] == list(range(1, 7))
+    assert [row["step"] for row in rows_of(paths / "out" / "train" / "metrics.jsonl")] == list(range(1, 7))
 
 
 def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins):
@@ -233,7 +228,7 @@ def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins)
     told = f"A stop rule ended training early: {alarm}. The last good model is the model of step 4."
     where, later = done.stderr.index(told), done.stderr.index("4 of 4: the adapted model votes")
     assert where < later < done.stderr.rindex(told), "said where it happens, and in the outcome"
-    (row,) = rows(out / "predictions.jsonl")
+    (row,) = rows_of(out / "predictions.jsonl")
     assert row["answer"] == PROBLEMS[0].answer
     stand_ins.asked.clear()
     assert adapt("out", *words, steps=60).returncode == 0

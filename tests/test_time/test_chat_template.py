@@ -9,8 +9,6 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.reference.offline_engine import TRAINING_MARKS, Rollout, prompt_tokens
 from tests.test_time.conftest import CONFIG, Sampler, run_test_time
 
-pytestmark = pytest.mark.host
-
 TEMPLATE = (
     "{% for each in messages %}<{{ each['role'] }}>{{ each['content'] }}"
     "{% if each['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"

@@ -29,7 +29,6 @@ def refused(tmp_path, write_jsonl):
     return run
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("rows", "words", "message"),
     [
@@ -52,13 +51,11 @@ def test_bad_input_is_refused_in_one_line(refused, rows, words, message):
     assert message in refused(rows, *words)
 
 
-@pytest.mark.host
 def test_gold_that_does_not_fit_is_told_before_training(refused, write_jsonl):
     gold = write_jsonl("gold.jsonl", [{"id": "a", "answer": "46"}])
     assert "has no answer for these ids: 'b'" in refused(GOOD, "--gold", gold)
 
 
-@pytest.mark.host
 def test_a_copy_of_a_model_that_was_cut_short(refused, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(MODEL, model)

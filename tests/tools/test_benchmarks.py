@@ -1,6 +1,5 @@
 """What benchmarks/ make and measure: files that the commands read, and a weight sync's bytes and memory."""
 
-import importlib.util
 import json
 
 import pytest
@@ -8,18 +7,13 @@ import pytest
 from restrain_openrlhf.evaluation.result import EvaluationProvenance
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.reference import load_reference
-from tests.conftest import ROOT
+from tests.conftest import ROOT, module_of
 
-
-def benchmark(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+BENCHMARKS = ROOT / "benchmarks"
 
 
 def test_its_reference_and_evaluation_are_read(tmp_path):
-    inputs = benchmark("scale").Inputs(size=5, rollouts=2, words=6)
+    inputs = module_of(BENCHMARKS / "scale.py").Inputs(size=5, rollouts=2, words=6)
     inputs.write(tmp_path, "ref.jsonl evaluation/responses.jsonl")
     assert len(load_reference(tmp_path / "ref.jsonl").rows) == 5
     responses = tmp_path / "evaluation" / "responses.jsonl"
@@ -27,13 +21,12 @@ def test_its_reference_and_evaluation_are_read(tmp_path):
     assert len([json.loads(line) for line in responses.read_text().splitlines()]) == 5
 
 
-@pytest.mark.host
 def test_50_weight_syncs_send_views_of_one_buffer_as_the_weights_alone_and_keep_nothing():
     """By the kernel's count of bytes and memory, between processes; a weight changes as soon as it is sent."""
     pytest.importorskip("torch", reason="needs the training stack: make install")
     if detect().has_gpus:
         pytest.skip("the CPU's own weight sync; on a GPU it is the host's")
-    weight_sync = benchmark("weight_sync")
+    weight_sync = module_of(BENCHMARKS / "weight_sync.py")
     sizes = weight_sync.Sizes(engines=2, weights=20, size=500_000, syncs=50)
     policy, *engines = found = weight_sync.measure(sizes, ROOT)
     assert len(engines) == sizes.engines

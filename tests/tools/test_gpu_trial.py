@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check import judged  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
-from tools import gpu_trial  # noqa: E402
+from restrain_openrlhf.commands.gpu_check import judged
+from tests.conftest import ROOT
+from tools import gpu_trial
 
 SCRIPT = ROOT / "tools" / "gpu_trial.sh"
 

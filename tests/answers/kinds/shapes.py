@@ -1,5 +1,9 @@
 """What the tests of kinds share: hostile texts, and what makes a kind's classes an equivalence."""
 
+import json
+import os
+import subprocess
+import sys
 import time
 from itertools import permutations
 
@@ -52,3 +56,19 @@ def keys_are_classes(kind, row, answers):
     for one, a in zip(answers, found, strict=True):
         for other, b in zip(answers, found, strict=True):
             assert (kind.key(one, row) == kind.key(other, row)) is (a == b)
+
+
+ELSEWHERE = """
+import json, sys
+from restrain_openrlhf.answers import parse_kind
+block, answers, row = json.load(sys.stdin)
+print(json.dumps([parse_kind(block).key(answer, row) for answer in answers]))
+"""
+
+
+def keys_elsewhere(kind, answers, row, seed=7):
+    """The keys that another process makes, with another seed of Python's hashes."""
+    given = json.dumps([kind.model_dump(mode="json"), answers, row])
+    here = {**os.environ, "PYTHONHASHSEED": str(seed)}
+    words = [sys.executable, "-c", ELSEWHERE]
+    return json.loads(subprocess.run(words, input=given, env=here, capture_output=True, text=True, check=True).stdout)

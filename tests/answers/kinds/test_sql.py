@@ -1,11 +1,8 @@
 """The kind `sql`: what is read, which queries are equal, what a query may do, and rows in Spider's shape."""
 
 import hashlib
-import json
 import re
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 
@@ -19,6 +16,7 @@ from restrain_openrlhf.answers.kinds.sql import Sql
 from restrain_openrlhf.answers.kinds.sql_database import QUERIES
 from restrain_openrlhf.answers.kinds.sql_statement import orders_rows
 from restrain_openrlhf.errors import DataError, GraderError
+from tests.answers.kinds.shapes import keys_elsewhere
 from tests.conftest import ROOT
 from tests.docs import printed
 
@@ -379,11 +377,4 @@ def test_a_megabyte_of_anything_is_read_within_a_second(piece):
 
 def test_keys_are_the_same_in_another_process():
     query = "SELECT Country, avg(Age) FROM singer GROUP BY Country ORDER BY 2"
-    script = (
-        "import sys, json, restrain_openrlhf.answers; from restrain_openrlhf.answers.kinds.sql import Sql; "
-        "query, row = json.load(sys.stdin); print(Sql().key(query, row))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], input=json.dumps([query, ROW]), capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == KIND.key(query, ROW)
+    assert keys_elsewhere(KIND, [query], ROW) == [KIND.key(query, ROW)]

@@ -6,28 +6,18 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check.gradient import GradientCase, judge_gradient  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.memory import (  # noqa: E402
-    TrainingStep,
-    estimated_bytes,
-    extrapolate,
-    judge_estimate,
-)
-from restrain_openrlhf.commands.gpu_check.small_run import (  # noqa: E402
-    judge_digests,
-    judge_syncs,
-    on_one_gpu,
-)
-from restrain_openrlhf.config.memory.estimate import CONTEXT  # noqa: E402
-from restrain_openrlhf.config.memory.lines import GIB  # noqa: E402
-from restrain_openrlhf.config.memory.shape import shape_of  # noqa: E402
-from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.records.metrics import StepRow  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.gradient import GradientCase, judge_gradient
+from restrain_openrlhf.commands.gpu_check.memory import TrainingStep, estimated_bytes, extrapolate, judge_estimate
+from restrain_openrlhf.commands.gpu_check.small_run import judge_digests, judge_syncs, on_one_gpu
+from restrain_openrlhf.config.memory.estimate import CONTEXT
+from restrain_openrlhf.config.memory.lines import GIB
+from restrain_openrlhf.config.memory.shape import shape_of
+from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.records.metrics import StepRow
+from tests.conftest import ROOT
 
 
 def failures(outcomes) -> list[str]:

@@ -7,20 +7,19 @@ import sys
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from transformers import Qwen3Config  # noqa: E402
+from transformers import Qwen3Config
 
-from restrain_openrlhf.commands.gpu_check import memory  # noqa: E402
-from restrain_openrlhf.config import this_machine  # noqa: E402
-from restrain_openrlhf.config.host_flags import to_arguments  # noqa: E402
-from restrain_openrlhf.config.memory.estimate import CONTEXT  # noqa: E402
-from restrain_openrlhf.config.memory.lines import GIB  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.machine.device import Device  # noqa: E402
-from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
-from tests.processes import needs_its_accelerator  # noqa: E402
+from restrain_openrlhf.commands.gpu_check import memory
+from restrain_openrlhf.config import this_machine
+from restrain_openrlhf.config.host_flags import to_arguments
+from restrain_openrlhf.config.memory.estimate import CONTEXT
+from restrain_openrlhf.config.memory.lines import GIB
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.machine.device import Device
+from restrain_openrlhf.machine.flash_attention import BY_TORCH
+from tests.conftest import ROOT
+from tests.processes import needs_its_accelerator
 
 HIDDEN, INNER, HEADS, KEYS, HEAD, VOCABULARY = 32, 48, 4, 2, 8, 64
 # The steps are real. torch counts no allocations on a CPU, so the bytes are made up.

@@ -2,23 +2,22 @@
 
 import json
 
-import psutil
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands import gpu_check  # noqa: E402
-from restrain_openrlhf.commands.gpu_check import command, gradient, judged, run_module, skipped  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.command import run_check  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.small_run import ADAPTER, SmallRun, on_one_gpu, shared_run  # noqa: E402
-from restrain_openrlhf.config.command_line import find_config, parse_overrides  # noqa: E402
-from restrain_openrlhf.config.host_flags import flags_of, parse  # noqa: E402
-from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.errors import RunError  # noqa: E402
-from restrain_openrlhf.machine.device import Device, Unsupported  # noqa: E402
-from tests.command_line import refused, restrain  # noqa: E402
+from restrain_openrlhf.commands import gpu_check
+from restrain_openrlhf.commands.gpu_check import command, gradient, judged, run_module, skipped
+from restrain_openrlhf.commands.gpu_check.command import run_check
+from restrain_openrlhf.commands.gpu_check.small_run import ADAPTER, SmallRun, on_one_gpu, shared_run
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.config.host_flags import flags_of, parse
+from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.machine.device import Device, Unsupported
+from tests.command_line import refused, restrain
+from tests.processes import is_alive
 
 
 @pytest.mark.parametrize(
@@ -146,10 +145,3 @@ def test_a_measurement_that_hangs_is_ended(tmp_path, monkeypatch):
     with pytest.raises(RunError, match=r"still running after .* minutes, and was ended"):
         run_module("tests.machine.sleeper", ["600"], tmp_path / "log")
     assert not is_alive(started[0].pid)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

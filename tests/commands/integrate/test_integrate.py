@@ -15,6 +15,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import build, parse_settings
 from tests.command_line import refused, restrain
 from tests.config.test_flags import CONTRADICTED, flags_with
+from tests.processes import program
 
 OURS = HookConfig(method=parse_settings({"name": "restrain"}), reference=Path("/shared/ref.jsonl"))
 SCRIPT = r"""#!/bin/bash
@@ -47,9 +48,7 @@ def changed(written, config=OURS):
 
 def argv(script, folder):
     """The words that a shell hands to the program, behind its name."""
-    stand_in = folder / "stand_in"
-    stand_in.write_text('#!/bin/sh\nfor word; do printf "%s\\0" "$word" >> "$OUT"; done\n')
-    stand_in.chmod(0o755)
+    stand_in = program(folder, "stand_in", 'for word; do printf "%s\\0" "$word" >> "$OUT"; done')
     for name in ("ray", "python", "python3"):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(stand_in)

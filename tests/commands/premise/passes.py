@@ -6,8 +6,9 @@ from pathlib import Path
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, extract
 from restrain_openrlhf.commands.premise.frozen import FrozenPass, from_reference
 from restrain_openrlhf.data.jsonl import dump, write_rows
-from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
-from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
+from restrain_openrlhf.reference.artifact import ReferenceRow
+from restrain_openrlhf.reference.prompts import Prompt
+from tests.reference.toy import provenance
 
 Group = Sequence[str | None]
 
@@ -27,22 +28,8 @@ def write_pass(
     prompts = [Prompt(str(place), f"problem {place}", f"problem {place}", "") for place in range(len(groups))]
     found = zip(prompts, groups, unread or [()] * len(groups), strict=True)
     write_rows(path, [ReferenceRow.of_answers(*row, kind) for row in found])
-    ReferenceProvenance(
-        model="base",
-        model_fingerprint="folder:0",
-        template="none",
-        prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, prompts)),
-        prompt_count=len(groups),
-        n=len(groups[0]),
-        temperature=1.0,
-        top_p=1.0,
-        max_new_tokens=16,
-        max_len=32,
-        seed=1,
-        answers=kind.model_dump(mode="json"),
-        extractor_version=kind.whole_version,
-        restrain_version="0",
-    ).write(path)
+    made = {"n": len(groups[0]), "answers": kind.model_dump(mode="json"), "extractor_version": kind.whole_version}
+    provenance(prompts, **made).write(path)
     return path
 
 

@@ -204,8 +204,6 @@ REF = "--reference {}/ref.jsonl"
         ("--rollouts {}/uneven.jsonl", "prompts have [1, 2] rollouts"),
         (REF + " --gold {}/other.jsonl", "none of its 1 problems is in"),
         ("--reference {}/cut/ref.jsonl", "1 of 80 prompts"),
-        (REF + " --set kappa=-1", "kappa: "),
-        (REF + " --set kappa=2.5", "must be a whole count"),
         (REF + " --config {}/ttrl/run.yaml --set kappa=3", "'kappa' is not a setting of ttrl"),
         (REF + " --config {}/ettrl/run.yaml", "has 16 rollouts per prompt, but the configuration's groups have 60"),
         (REF + " --config {}/entropies/run.yaml", "The method needs the mean token entropy"),

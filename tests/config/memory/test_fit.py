@@ -11,7 +11,9 @@ from restrain_openrlhf.config.memory.estimate import estimate
 from restrain_openrlhf.config.memory.lines import GIB
 from restrain_openrlhf.config.memory.shape import shape_of
 from restrain_openrlhf.machine.device import Device
+from tests.command_line import restrain
 from tests.config.memory.cases import flags
+from tests.processes import program
 
 MODEL = "Qwen/Qwen3-4B-Base"
 # 4,022,468,096 × (2 + 2 + 2 + 2 + 12) bytes: policy, reference, gradients, those of one micro-batch, states.
@@ -56,10 +58,8 @@ def test_what_is_not_known_refuses_nothing(asked, size):
 @pytest.fixture
 def driver(monkeypatch, tmp_path):
     """An nvidia-smi of two GPUs that notes what it was asked."""
-    program = tmp_path / "nvidia-smi"
     gpus = r"580.65.06, A GPU, 81000, 81559\n580.65.06, A GPU, 24000, 24564\n"
-    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nprintf "{gpus}"\n')
-    program.chmod(0o755)
+    program(tmp_path, "nvidia-smi", f'echo "$@" > {tmp_path}/asked\nprintf "{gpus}"')
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -80,3 +80,26 @@ def test_the_cpu_stack_and_other_clusters_have_no_known_gpu(driver, monkeypatch)
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr(this_machine, "detect", lambda: Device("cpu", has_gpus=False))
     assert this_machine.visible_memory() is None
+
+
+PRESET = "dapo14k/qwen3-4b-base/restrain"
+
+
+def test_the_table_has_formulas_phases_and_the_peak():
+    done = restrain("show", PRESET, "--memory", "--gpu-memory", "80")
+    assert done.returncode == 0, done.stderr
+    assert "Qwen/Qwen3-4B-Base: 4,022,468,096 parameters." in done.stdout
+    (states,) = [line for line in done.stdout.splitlines() if line.startswith("| fp32 master weights and Adam")]
+    # 4,022,468,096 × 12 / 8 bytes are 5.62 GiB, in backward and in the optimizer's step.
+    assert [cell.strip() for cell in states.strip("|").split("|")] == [
+        "fp32 master weights and Adam", "4,022,468,096 × 12 / 8", "", "", "5.6", "5.6", "",
+    ]  # fmt: skip
+    assert "of the GPU's 80.0:" in done.stdout
+
+
+def test_a_model_of_unknown_shape_is_refused_with_the_way_out():
+    assert "works only with --memory" in restrain("show", PRESET, "--gpu-memory", "80").stderr
+    done = restrain("show", PRESET, "--memory", "--set", "openrlhf.actor.model_name_or_path=no-one/no-model")
+    assert done.returncode == 2
+    assert "no-one/no-model: its shape is not known here" in done.stderr
+    assert "Name a folder that holds the model's config.json" in done.stderr

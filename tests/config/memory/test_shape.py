@@ -57,7 +57,6 @@ def built():
     return build
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("model", ON_THE_HUB)
 def test_parameters_and_the_largest_tensor_are_those_of_the_model_that_is_built(built, model):
     shape = shape_of(model)
@@ -65,7 +64,6 @@ def test_parameters_and_the_largest_tensor_are_those_of_the_model_that_is_built(
     assert (sum(sizes), max(sizes)) == (shape.parameters, shape.embedding)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("targets", ["all-linear", "q_proj v_proj"])
 @pytest.mark.parametrize("model", ["Qwen/Qwen3-4B-Base", "meta-llama/Llama-3.1-8B-Instruct"])
 def test_what_lora_trains_is_what_peft_adds(built, model, targets):

@@ -5,10 +5,9 @@ import json
 import pytest
 
 pytest.importorskip("vllm", reason="needs the training stack (make install)")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
-from tests.processes import printed  # noqa: E402
+from restrain_openrlhf.machine.devices import detect
+from tests.processes import printed
 
 if detect().name != "cpu":
     pytest.skip("the CUDA stack is installed; these adapt the CPU's", allow_module_level=True)

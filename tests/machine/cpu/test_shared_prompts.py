@@ -3,45 +3,23 @@
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect
 
 if detect().name != "cpu":
     pytest.skip("the CUDA stack is installed, which computes the host's own batches", allow_module_level=True)
 detect().install()
 
 import torch  # noqa: E402
-from openrlhf.models import Actor  # noqa: E402
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM  # noqa: E402
+from transformers import LlamaForCausalLM  # noqa: E402
 
 from restrain_openrlhf.machine.cpu import shared_prompts  # noqa: E402
+from tests.hook.test_right_padding import LIMIT, MODELS, VOCABULARY, policy  # noqa: E402
 
-VOCABULARY, END = 32, 2
-# The model is fp64, and the host makes its logits fp32.
-LIMIT = 1e-6
-SHAPE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-}
-MODELS = {"qwen3": (Qwen3ForCausalLM, Qwen3Config), "llama": (LlamaForCausalLM, LlamaConfig)}
+END = 2
 LONG, SHORT, ONE = (5, 6, 7, 8, 9, 10, 11, 12), (5, 6, 7), (4,)
 # Rollouts in the order of a shuffled micro-batch: a prompt, and how many tokens of response follow it.
 ROLLOUTS = ((LONG, 4), (SHORT, 3), (LONG, 1), (ONE, 5), (LONG, 7), (SHORT, 6), (LONG, 0), (LONG, 2), (ONE, 1))
-
-
-def policy(attention="sdpa", name="llama", **changed):
-    torch.manual_seed(0)
-    model, config = MODELS[name]
-    found = Actor(model(config(**SHAPE, **changed)).double())
-    found.model.set_attn_implementation(attention)
-    found.packing_samples, found.temperature = False, 1.0
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +85,7 @@ def one_by_one(actor, batch):
 def test_log_probs_entropy_and_gradient_are_those_of_each_rollout_by_itself(batch, name, room, monkeypatch):
     monkeypatch.setattr(shared_prompts, "ROW_TOKENS", room)
     monkeypatch.setattr(shared_prompts, "LEAST_SAVED", -10.0)
-    together, alone, acts = policy(name=name), policy("eager", name), batch[1].bool()
+    together, alone, acts = policy(name), policy(name, "eager"), batch[1].bool()
     expected, entropies = one_by_one(alone, batch)
     found, output = shared(together, batch, return_output=True, return_entropy=True)
     assert not found[~acts].any(), "a token that is not trained on has 0, as the host gives it"
@@ -119,15 +97,17 @@ def test_log_probs_entropy_and_gradient_are_those_of_each_rollout_by_itself(batc
 
 
 def test_each_prompt_is_computed_once(batch, widths):
-    shared(policy(), batch)
+    shared(policy("llama"), batch)
     longest_row = len(LONG) - 1 + sum(size + 1 for prompt, size in ROLLOUTS if prompt is LONG)
     assert widths == [3 * longest_row], "of three prompts; the host computes 9 rollouts of 15 tokens"
     assert 3 * longest_row < 0.9 * batch[0].numel()
 
 
 def test_a_small_models_batches_stay_as_they_came(batch, widths, monkeypatch):
-    monkeypatch.setattr(shared_prompts, "LEAST_PARAMETERS", 1 + sum(each.numel() for each in policy().parameters()))
-    shared(policy(), batch)
+    monkeypatch.setattr(
+        shared_prompts, "LEAST_PARAMETERS", 1 + sum(each.numel() for each in policy("llama").parameters())
+    )
+    shared(policy("llama"), batch)
     assert widths == [batch[0].numel()]
 
 
@@ -152,6 +132,6 @@ def of_different_prompts(sequences, action, attention):
 def test_where_it_cannot_be_shared_the_host_computes_the_batch_as_it_came(batch, changed, model):
     batch = changed(*batch) if changed else batch
     sequences, action, attention = batch
-    actor = policy(**model)
+    actor = policy(**{"name": "llama", **model})
     assert torch.equal(shared(actor, batch), actor.forward.__wrapped__(sequences, action, attention_mask=attention))
     assert not actor.model._forward_pre_hooks

@@ -7,9 +7,8 @@ from types import ModuleType
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.machine.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect
 
 if detect().name != "cpu":
     pytest.skip("the CUDA stack is installed; these adapt the CPU's", allow_module_level=True)

@@ -10,7 +10,7 @@ from restrain_openrlhf.machine.devices import detect
 from tests.processes import printed
 
 pytest.importorskip("vllm", reason="needs the training stack (make install)")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 # What rounding gives, in nats a token.
 ROUNDING = {"float32": 1e-4, "bfloat16": 0.1}

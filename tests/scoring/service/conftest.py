@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
@@ -67,10 +66,6 @@ class Replica:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-
-    def terminate(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
 
 
 @dataclass

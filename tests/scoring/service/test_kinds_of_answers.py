@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.answers import KINDS, canonical_key, parse_kind, register
+from restrain_openrlhf.answers import KINDS, canonical_key, register
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
@@ -87,7 +87,6 @@ def test_keys_are_those_of_the_labels_where_right_answers_are_one():
     assert gold.score("Q", [None, None], gold="0.5").keys == ()
 
 
-CHOICE = parse_kind({"name": "choice"})
 OPTIONS = ["Ada", "Bea", "Cy"]
 ASKED = {"id": "1", "problem": "Who is it, Ada, Bea or Cy?", "options": OPTIONS}
 # Two ways to say one option, another, and what is none: without the row these are C, no answer, B and K.
@@ -96,7 +95,6 @@ SAID = ["The answer is (C)", "Cy", "(B)", "The answer is (K)"]
 
 def test_options_are_there_over_http(services, write_jsonl):
     """OpenRLHF's single rollouts find their row by the prompt."""
-    pytest.importorskip("uvicorn", reason="needs restrain-openrlhf[serve]")
     others = {"answers": {"name": "choice"}, "answer_rows": str(write_jsonl("rows.jsonl", [ASKED]))}
     service = services.start(others=others)
     prompt = f"User: {ASKED['problem']}"
