@@ -88,7 +88,7 @@ class AnswerKind(BaseModel, ABC):
         if gold := (GOLD | self.graded_columns()) & self.row_columns():
             raise ValueError(
                 f"votes of the kind {self.name!r} would read the column {min(gold)!r}, which belongs to gold, so that "
-                "no method would be label-free; leave it out (of `columns` of your own kind, of `send` of a judge)"
+                "no method would be label-free; leave it out of the kind's `columns`"
             )
         return self
 

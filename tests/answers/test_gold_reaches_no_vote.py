@@ -268,9 +268,3 @@ def test_training_rows_have_gold_only_for_a_method_that_reads_it(monkeypatch, na
         dataset = SimpleNamespace(prompts=[prompt], labels=[label])
         training_data.mark_training(dataset, reads_gold, kind)
         assert ("York" in json.dumps(asdict(dataset.labels[0]))) is reads_gold
-
-
-@pytest.mark.parametrize("column", ["answer", "aliases"])
-def test_a_judge_is_not_sent_gold(column):
-    with pytest.raises(ConfigError, match=f"'{column}', which belongs to gold"):
-        parse_kind({"name": "judge", "callable": "a:b", "send": [column]})

@@ -23,7 +23,6 @@ from tests.command_line import refused, restrain
 from tests.reference.toy import provenance
 
 NUMBER = {"name": "number"}
-JUDGE = {"name": "judge", "callable": "tests.answers.test_gold_reaches_no_vote:apart", "send": ["rubric"]}
 TABLE = "CREATE TABLE t (a); INSERT INTO t VALUES"
 KM, M = {"unit": "km"}, {"unit": "m"}
 # What a row had when it was sampled, what it has now, and what is said; None where it is the same row.
@@ -43,7 +42,6 @@ CHANGES = {
         "'schema' is …INTO t VALUES (1), (2)' there and …INTO t VALUES (1), (3)' here",
     ),
     "examples": ({"name": "code"}, {"examples": ["f(1)"]}, {"examples": ["f(2)"]}, "'examples'"),
-    "sent to a judge": (JUDGE, {"rubric": "strict"}, {"rubric": "mild"}, "'rubric'"),
     "gold comes": ({"name": "text"}, {}, {"answer": "York", "aliases": ["Eboracum"], "label": "x"}, None),
     "not read": (NUMBER, {**KM, "source": "a"}, {**KM, "source": "b"}, None),
     "a cell of a CSV file": ({"name": "choice"}, {"options": ["Ada", "Bea"]}, {"options": '["Ada", "Bea"]'}, None),

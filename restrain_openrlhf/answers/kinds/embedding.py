@@ -118,7 +118,14 @@ def vector_of(text: str, model: str, revision: str | None) -> Vector:
         readable = text.encode("utf-8", "replace").decode()
         inputs = encoder.tokenizer(readable, return_tensors="pt", truncation=True, max_length=encoder.most_tokens)
         states = encoder.model(**inputs).last_hidden_state[0].float()
-    return _normalised((states[0] if encoder.by_first_token else states.mean(0)).numpy(), text)
+    pooled: Vector = (states[0] if encoder.by_first_token else states.mean(0)).numpy()
+    length = float(np.linalg.norm(pooled))
+    if not np.isfinite(length) or length == 0:
+        raise GraderError(
+            f"The embedding model's vector for {text[:80]!r} is zero or not finite. Its weights are damaged, or it is "
+            "not a sentence embedding model: name another under `answers.model`."
+        )
+    return pooled / length
 
 
 @lru_cache(maxsize=1)
@@ -152,17 +159,6 @@ def _folder(model: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415
 
     return Path(snapshot_download(model, revision=revision, allow_patterns=PATTERNS))
-
-
-def _normalised(pooled: Vector, text: str) -> Vector:
-    """The vector with length 1. Raises GraderError if it is zero or not finite."""
-    length = float(np.linalg.norm(pooled))
-    if not np.isfinite(length) or length == 0:
-        raise GraderError(
-            f"The embedding model's vector for {text[:80]!r} is zero or not finite. Its weights are damaged, or it is "
-            "not a sentence embedding model: name another under `answers.model`."
-        )
-    return pooled / length
 
 
 def _is_pooled_by_first_token(folder: Path) -> bool:
