@@ -236,7 +236,9 @@ def _record_key(row: Sequence[Assignment], key_of: KeyOf) -> str | None:
     # Latin letters before Greek ones, as in (r, θ).
     row = sorted(row, key=lambda item: (_bare(item.label).startswith("\\"), _bare(item.label)))
     labels = [_bare(item.label) for item in row]
-    if _only_number(labels):
+    # Some labels only number the solutions: x_1, x_2, or (x_1, y_1), (x_2, y_2).
+    stems = {re.sub(r"_\d+", "_", label) for label in labels}
+    if len(stems) == 1 and _NUMBERED.fullmatch(stems.pop()):
         return None
     keys = [key_of(item.value) for item in row]
     if all(_SINGLE.fullmatch(item.label) for item in row) and not _refers(row):
@@ -249,12 +251,6 @@ def _record_key(row: Sequence[Assignment], key_of: KeyOf) -> str | None:
 
 def _bare(label: str) -> str:
     return re.sub(r"[\s{}]", "", label)
-
-
-def _only_number(labels: list[str]) -> bool:
-    """Whether the labels only number the solutions: x_1, x_2, or (x_1, y_1), (x_2, y_2)."""
-    stems = {re.sub(r"_\d+", "_", label) for label in labels}
-    return len(stems) == 1 and bool(_NUMBERED.fullmatch(stems.pop()))
 
 
 def _refers(row: Sequence[Assignment]) -> bool:
@@ -272,13 +268,11 @@ def _variables(text: str) -> set[str]:
 
 def matrix_key(text: str, key_of: KeyOf) -> str | None:
     """The key of a matrix, with or without brackets around it; None for any other text."""
-    rows = _rows(text)
+    rows = _rows_in_environment(text) if "\\begin" in text else _rows_in_brackets(text)
     return "matrix " + ";".join("&".join(key_of(cell) for cell in row) for row in rows) if rows else None
 
 
-def _rows(text: str) -> list[list[str]] | None:
-    if "\\begin" not in text:
-        return _rows_in_brackets(text) if text.startswith("[") else None
+def _rows_in_environment(text: str) -> list[list[str]]:
     found = _ENVIRONMENT.fullmatch(_without_brackets(text))
     lines = _ROW_BREAK.split(_LINE.sub("", found["rows"])) if found else []
     return [line.split("&") for line in lines if line.strip()]

@@ -286,12 +286,7 @@ class Parser:
             return self.primary(depth + 1)
         sign = self.accept("-")
         node = self.power(depth + 1)
-        while self.starts_factor() and not self._at_function():
+        # The token of a function has one of these texts, with a backslash before it or not.
+        while self.starts_factor() and self._words[self._at].text not in FUNCTIONS:
             node = Apply("*", (node, self.power(depth + 1)))
         return self._with_sign(sign, node)
-
-    def _at_function(self) -> bool:
-        token = self.peek()
-        return token is not None and (
-            (token.kind == "function" and token.text != "pi") or (token.kind == "command" and token.text in FUNCTIONS)
-        )

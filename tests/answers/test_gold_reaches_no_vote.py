@@ -78,7 +78,7 @@ def kind():
     Witness.seen.clear()
     Witness.graded.clear()
     yield register(Witness)()
-    del KINDS.classes["witness"]
+    del KINDS["witness"]
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_no_kind_makes_votes_of_a_column_of_gold(column):
         with pytest.raises(ConfigError, match=f"'peeking' would read the column '{column}', which belongs to gold"):
             parse_kind({"name": "peeking"})
     finally:
-        del KINDS.classes["peeking"]
+        del KINDS["peeking"]
 
 
 @pytest.mark.parametrize(("name", "refused"), [("hint", True), ("truth", False), ("problem", False)])

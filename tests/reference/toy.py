@@ -26,3 +26,8 @@ def provenance(everything, **changes):
         restrain_version="0",
     )
     return made.model_copy(update=changes)
+
+
+def look_up(reference, prompts):
+    """Each prompt's row, as preflight looks it up before a run."""
+    return [reference.row(prompt.text, prompt.where, prompt.row) for prompt in prompts]

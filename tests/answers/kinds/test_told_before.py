@@ -46,7 +46,7 @@ class Pressed(AnswerKind):
 @pytest.fixture(autouse=True)
 def pressed():
     yield register(Pressed)
-    del KINDS.classes["pressed"]
+    del KINDS["pressed"]
 
 
 LACKING = [
