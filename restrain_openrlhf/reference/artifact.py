@@ -42,9 +42,9 @@ class ReferenceRow(SampledRow):
     `classes` has the label of each answer, `counts` the votes of each label, and `keys` the key of each label's
     representative (`AnswerKind.key`), of which `AnswerKind.alike` says whether they are equal. `unread` has the end of
     one response that is not truncated and yet has no answer, if there is one. `truncated` counts the rollouts that were
-    cut off at the limit of tokens; None in rows of earlier versions, and after rollouts were left out. `responses` are
-    there where a group is read together and for some prompts to show, None for each that was cut off. `row` is the
-    prompt's own data; mathematics needs none.
+    cut off at the limit of tokens; None after rollouts were left out. `responses` are there where a group is read
+    together and for some prompts to show, None for each that was cut off. `row` is the prompt's own data; mathematics
+    needs none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -106,16 +106,10 @@ class ReferenceRow(SampledRow):
     def first(self, n: int, kind: AnswerKind) -> Self:
         """The vote of the first n rollouts, classified anew, because what made two answers equal may be gone.
 
-        Where a group is read together, they are also read anew. Raises ReferencePassError if that needs responses of a
-        row of an earlier version.
+        Where a group is read together, they are also read anew.
         """
         answers, responses = self.answers[:n], self.responses[:n]
         if kind.reads_together(self.row) and n < self.n:
-            if not responses:
-                raise ReferencePassError(
-                    f"The rollouts of a prompt were read together, and the pass does not have their texts, so {n} of "
-                    f"the {self.n} cannot be read anew. {_REMEDY}, or sample a pass with --n {n}."
-                )
             answers = tuple(Responses(responses, self.row).answers(kind))
         group, changed = GroupAnswers.of(kind, answers, self.row), {"truncated": None, "responses": responses}
         return self.model_copy(update={**changed, **_vote(kind, group, self.row)})
