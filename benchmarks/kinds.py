@@ -229,8 +229,11 @@ def json() -> Rows:
 
 def sql() -> Rows:
     """A table of 1,000 rows; four different queries a group, one of them wrong."""
-    from restrain_openrlhf.answers.kinds.sql import Sql
-    from restrain_openrlhf.answers.kinds.sql_database import QUERIES
+    from restrain_openrlhf.answers.kinds import sql as kind
+    from restrain_openrlhf.answers.kinds.sql_database import Queries
+
+    def forget() -> None:
+        kind.QUERIES = Queries()
 
     inserts = ",".join(f"({place}, 'singer {place % 97}', {place % 60 + 18})" for place in range(1000))
     script = f"CREATE TABLE singer (id INT, name TEXT, age INT); INSERT INTO singer VALUES {inserts};"
@@ -252,11 +255,11 @@ def sql() -> Rows:
         connection.close()
         in_file = [({"problem": "p", "database": f"{folder}/a.sqlite"}, responses) for _, responses in groups]
         found = {
-            "column `schema`": median_seconds(lambda: voted(Sql(), groups), QUERIES.close, QUERIES.close),
-            "column `database`": median_seconds(lambda: voted(Sql(), in_file), QUERIES.close, QUERIES.close),
+            "column `schema`": median_seconds(lambda: voted(kind.Sql(), groups), forget, forget),
+            "column `database`": median_seconds(lambda: voted(kind.Sql(), in_file), forget, forget),
         }
-        voted(Sql(), in_file)
-        return {**found, "known results": median_seconds(lambda: voted(Sql(), in_file))}
+        voted(kind.Sql(), in_file)
+        return {**found, "known results": median_seconds(lambda: voted(kind.Sql(), in_file))}
 
 
 def same_letters(answers: list[str], row: dict[str, object]) -> list[int]:

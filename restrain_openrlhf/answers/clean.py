@@ -132,13 +132,12 @@ def _without_unit(words: str, after: str) -> str:
 
 def _join_spaces(text: str) -> str:
     r"""Join `12 345`, `12\,345` and `0.123 456`, unless the first digits are an argument of what precedes them."""
-    text = _BY_SPACE.sub(lambda found: _joined(found, text), text)
-    return _DECIMALS_BY_SPACE.sub(lambda found: re.sub(_GAP, "", found[0]), text)
 
+    def joined(found: re.Match[str]) -> str:
+        before = found.string[max(found.start() - 10, 0) : found.start()]
+        return found[0] if _TAKES_DIGIT.search(before) else re.sub(_GAP, "", found[0])
 
-def _joined(found: re.Match[str], text: str) -> str:
-    before = text[max(found.start() - 10, 0) : found.start()]
-    return found[0] if _TAKES_DIGIT.search(before) else re.sub(_GAP, "", found[0])
+    return _DECIMALS_BY_SPACE.sub(lambda found: re.sub(_GAP, "", found[0]), _BY_SPACE.sub(joined, text))
 
 
 def _plain_letters(text: str) -> str:

@@ -96,19 +96,17 @@ def extract(response: str) -> str | None:
     """
     text = words.with_point(said(response) or "")
     boxed = last_boxes(text)
-    answer = _trim((_in_words(text) if boxed is None else boxed) or "")
+    answer = ((_in_words(text) if boxed is None else boxed) or "").strip().strip("`*\n\t ").strip()
+    while len(answer) > 1 and answer[0] == answer[-1] == "$":
+        answer = answer[1:-1].strip()
+    answer = answer.strip("$").strip() if answer.count("$") == 1 else answer
     return answer if answer and len(answer) <= MAX_ANSWER else None
 
 
-def _trim(found: str) -> str:
-    answer = found.strip().strip("`*\n\t ").strip()
-    while len(answer) > 1 and answer[0] == answer[-1] == "$":
-        answer = answer[1:-1].strip()
-    return answer.strip("$").strip() if answer.count("$") == 1 else answer
-
-
 def _in_words(response: str) -> str | None:
-    prose, ended_in_code = prose_of(_end_of(response))
+    # If the last part begins within a block of code, a fence is put before it.
+    fence = "```code\n" if response[:-WINDOW].count("```") % 2 else ""
+    prose, ended_in_code = prose_of(fence + response[-WINDOW:])
     tail = _CHAT_MARK.sub("", prose[-TAIL:]).strip()
     window = _CHAT_MARK.sub("", prose)
     phrases = list(_PHRASE.finditer(window))
@@ -118,11 +116,6 @@ def _in_words(response: str) -> str | None:
     formulas = list(_FORMULA.finditer(tail))
     last = _whole(formulas[-1]) if formulas and not _is_ruled_out(tail, formulas[-1]) else None
     return last or (None if ended_in_code else _choice(tail) or _last_value(tail))
-
-
-def _end_of(response: str) -> str:
-    """The last part. If it begins within a block of code, a fence is put before it."""
-    return ("```code\n" if response[:-WINDOW].count("```") % 2 else "") + response[-WINDOW:]
 
 
 def _announced(rest: str, in_other_words: bool) -> str | None:
@@ -156,11 +149,8 @@ def _sentence(line: str) -> str:
 
 def _after_is(sentence: str) -> str:
     """ "the largest n is 34" as "34"; a short answer is unchanged."""
-    parts = _IS.split(sentence)
-    if is_statement(sentence):
-        return sentence
     wordy = len(re.findall(r"(?<!\\)\b[a-zA-Z]{2,}", sentence)) > 2  # noqa: PLR2004 - a sentence, not an answer
-    return parts[-1].strip() if wordy and len(parts) > 1 else sentence
+    return _IS.split(sentence)[-1].strip() if wordy and not is_statement(sentence) else sentence
 
 
 def _formulas_in(line: str) -> str | None:

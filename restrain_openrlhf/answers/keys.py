@@ -5,7 +5,7 @@ without names, joined inequalities, rows of cells.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -34,8 +34,6 @@ from restrain_openrlhf.answers.structure import (
     with_commas,
 )
 from restrain_openrlhf.answers.value import real_number, value_key, values_of, variables
-
-KeysOf = Callable[[str], list[str]]
 
 MAX_LENGTH = 4000
 MAX_NESTING = 12
@@ -84,12 +82,9 @@ def _key(text: str, depth: int) -> str:
     return (residual_key(text) if depth <= 1 else None) or _text_key(text)
 
 
-def _choice(text: str, _key_of: KeyOf) -> str | None:
-    letter = _LETTER.fullmatch(text)
-    return f"letter {letter[1]}" if letter else None
-
-
-def _based_number(text: str, _key_of: KeyOf) -> str | None:
+def _letter_or_based_number(text: str, _key_of: KeyOf) -> str | None:
+    if letter := _LETTER.fullmatch(text):
+        return f"letter {letter[1]}"
     found = _BASE.fullmatch(text)
     return f"base {int(found[2])} {int(found[1])}" if found else None
 
@@ -100,10 +95,6 @@ def _cases(text: str, key_of: KeyOf) -> str | None:
     rows = [row for row in found["rows"].split(r"\\") if row.strip()] if found else []
     are_equations = all("=" in row and len(split_top_level(row.strip(" ,;"), (",", ";", "&"))) == 1 for row in rows)
     return key_of(", ".join(row.strip(" ,;") for row in rows)) if rows and are_equations else None
-
-
-def _list(text: str, key_of: KeyOf) -> str | None:
-    return list_key(text, key_of, lambda part: _plus_minus_keys(part) or [key_of(part)])
 
 
 def _plus_minus_keys(text: str) -> list[str] | None:
@@ -129,7 +120,7 @@ def _brackets(text: str, key_of: KeyOf) -> str | None:
     if len(items) == 1:
         return None
     if found.opening == "\\{" or _are_tuples(found, items):
-        return _list(found.inside, key_of)
+        return list_key(found.inside, key_of)
     if not all(item.strip() for item in items):
         return None
     return f"{bracket_kind(found.opening + found.closing)} " + ", ".join(map(key_of, items))
@@ -153,15 +144,11 @@ def _infinite(text: str, _key_of: KeyOf) -> str | None:
     return f"{'-' if found[1] == '-' else '+'}infinity" if found else None
 
 
-def _plain(text: str, _key_of: KeyOf) -> str | None:
-    return _text_key(text) if is_plain(text) else None
+def _plain_or_number(text: str, _key_of: KeyOf) -> str | None:
+    return _text_key(text) if is_plain(text) else _number_key(text)
 
 
-def _number(text: str, _key_of: KeyOf) -> str | None:
-    return _number_key(text, 1)
-
-
-def _number_key(text: str, plus_minus: int) -> str | None:
+def _number_key(text: str, plus_minus: int = 1) -> str | None:
     found = values_of(text, plus_minus)
     return value_key(found) if found else None
 
@@ -185,8 +172,8 @@ def union_key(text: str, key_of: KeyOf) -> str | None:
     return union(_with_names(parts, map(key_of, parts))) if len(parts) > 1 else None
 
 
-def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
-    """The key of items between commas, semicolons or conjunctions. `keys_of` gives two keys for an item with ±."""
+def list_key(text: str, key_of: KeyOf) -> str | None:
+    """The key of items between commas, semicolons or conjunctions. An item with ± has two keys."""
     separated = with_commas(text)
     parts = [part.strip() for part in split_top_level(separated, (",", ";"))]
     if len(parts) < 2 or not all(parts):  # noqa: PLR2004 - a list has two items
@@ -195,7 +182,7 @@ def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
     key = _named_key(named, key_of) if len(named) == len(parts) else None
     if key:
         return key
-    keys = [key for part in parts for key in keys_of(part)]
+    keys = [key for part in parts for key in _plus_minus_keys(part) or [key_of(part)]]
     if len(named) < len(parts) == len(keys):
         keys = _with_names(parts, keys)
     # `x < 1, x > 2` can only mean "or", but with "and" it is a list.
@@ -246,31 +233,24 @@ def _named_key(named: list[Assignment], key_of: KeyOf) -> str | None:
 
 def _record_key(row: Sequence[Assignment], key_of: KeyOf) -> str | None:
     """The key of one value per name: a tuple if the names are letters, a list if values ascend, else a record."""
-    row = sorted(row, key=lambda item: _order(_bare(item.label)))
+    # Latin letters before Greek ones, as in (r, θ).
+    row = sorted(row, key=lambda item: (_bare(item.label).startswith("\\"), _bare(item.label)))
     labels = [_bare(item.label) for item in row]
-    if _only_number(labels):
+    # Some labels only number the solutions: x_1, x_2, or (x_1, y_1), (x_2, y_2).
+    stems = {re.sub(r"_\d+", "_", label) for label in labels}
+    if len(stems) == 1 and _NUMBERED.fullmatch(stems.pop()):
         return None
     keys = [key_of(item.value) for item in row]
     if all(_SINGLE.fullmatch(item.label) for item in row) and not _refers(row):
         return "tuple " + ", ".join(keys)
-    if _ascend([item.value for item in row]):
+    numbers = [real_number(item.value) for item in row]
+    if all(one is not None and other is not None and one <= other for one, other in pairwise(numbers)):
         return unordered(keys)
     return "record " + ", ".join(f"{label}={key}" for label, key in zip(labels, keys, strict=True))
 
 
 def _bare(label: str) -> str:
     return re.sub(r"[\s{}]", "", label)
-
-
-def _order(label: str) -> tuple[bool, str]:
-    """Sort Latin letters before Greek ones, as in (r, θ)."""
-    return label.startswith("\\"), label
-
-
-def _only_number(labels: list[str]) -> bool:
-    """Whether the labels only number the solutions: x_1, x_2, or (x_1, y_1), (x_2, y_2)."""
-    stems = {re.sub(r"_\d+", "_", label) for label in labels}
-    return len(stems) == 1 and bool(_NUMBERED.fullmatch(stems.pop()))
 
 
 def _refers(row: Sequence[Assignment]) -> bool:
@@ -286,21 +266,13 @@ def _variables(text: str) -> set[str]:
         return set()
 
 
-def _ascend(texts: list[str]) -> bool:
-    """Whether the values are real numbers in ascending order."""
-    numbers = [real_number(text) for text in texts]
-    return all(one is not None and other is not None and one <= other for one, other in pairwise(numbers))
-
-
 def matrix_key(text: str, key_of: KeyOf) -> str | None:
     """The key of a matrix, with or without brackets around it; None for any other text."""
-    rows = _rows(text)
+    rows = _rows_in_environment(text) if "\\begin" in text else _rows_in_brackets(text)
     return "matrix " + ";".join("&".join(key_of(cell) for cell in row) for row in rows) if rows else None
 
 
-def _rows(text: str) -> list[list[str]] | None:
-    if "\\begin" not in text:
-        return _rows_in_brackets(text) if text.startswith("[") else None
+def _rows_in_environment(text: str) -> list[list[str]]:
     found = _ENVIRONMENT.fullmatch(_without_brackets(text))
     lines = _ROW_BREAK.split(_LINE.sub("", found["rows"])) if found else []
     return [line.split("&") for line in lines if line.strip()]
@@ -331,17 +303,15 @@ def _items(text: str) -> list[str] | None:
 
 
 FORMS = (
-    _choice,
-    _based_number,
+    _letter_or_based_number,
     matrix_key,
     _cases,
     _infinite,
     union_key,
     _brackets,
-    _list,
+    list_key,
     relation_key,
     _single_set,
     _plus_minus,
-    _plain,
-    _number,
+    _plain_or_number,
 )

@@ -25,10 +25,6 @@ Keys = Sequence[str | None]
 GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "solution", "test", "test_list"})
 # Most characters that an error shows of each of two values, and how many of them stand before the first difference.
 SHOWN, SHOWN_BEFORE = 60, 20
-# The methods that make votes. They see only the columns in `row_columns` of a row.
-VOTING_METHODS = ("extract", "read_together", "key", "classes")
-# The methods that read a response, and a group of them. They see no thoughts.
-READING_METHODS, TOGETHER = ("extract",), "read_together"
 
 Columns = TypeVar("Columns", bound=BaseModel)
 
@@ -74,21 +70,16 @@ class AnswerKind(BaseModel, ABC):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Keep gold from votes and thoughts from all reading, here and nowhere else, for your own kinds too."""
         super().__pydantic_init_subclass__(**kwargs)
-        for name in READING_METHODS:
+        for name, limit in LIMITS:
             if name in vars(cls):
-                setattr(cls, name, _of_what_is_said(vars(cls)[name]))
-        if TOGETHER in vars(cls):
-            setattr(cls, TOGETHER, _of_all_that_is_said(vars(cls)[TOGETHER]))
-        for name in VOTING_METHODS:
-            if name in vars(cls):
-                setattr(cls, name, _with_own_columns(vars(cls)[name]))
+                setattr(cls, name, limit(vars(cls)[name]))
 
     @model_validator(mode="after")
     def _votes_without_gold(self) -> "AnswerKind":
         if gold := (GOLD | self.graded_columns()) & self.row_columns():
             raise ValueError(
                 f"votes of the kind {self.name!r} would read the column {min(gold)!r}, which belongs to gold, so that "
-                "no method would be label-free; leave it out (of `columns` of your own kind, of `send` of a judge)"
+                "no method would be label-free; leave it out of the kind's `columns`"
             )
         return self
 
@@ -258,6 +249,14 @@ def _with_own_columns(method: Callable[..., Any]) -> Callable[..., Any]:
     return voting
 
 
+# Methods that read responses see no thoughts, and those that make votes only the columns in `row_columns` of a row.
+LIMITS = (
+    ("extract", _of_what_is_said),
+    ("read_together", _of_all_that_is_said),
+    *((name, _with_own_columns) for name in ("extract", "read_together", "key", "classes")),
+)
+
+
 def number_classes(keys: Sequence[Hashable | None]) -> list[int | None]:
     """Number equal keys alike, in order of first appearance; None stays None."""
     numbers: dict[Hashable, int] = {}
@@ -297,12 +296,10 @@ def read_columns(model: type[Columns], row: Row) -> Columns:
     try:
         return model.model_validate(dict(row))
     except ValidationError as error:
-        first, *others = error.errors()
-        column = first["loc"][0]
         # If a column may have several forms, the last one is the usual one.
-        usual = [each for each in (first, *others) if each["loc"][:1] == (column,)][-1]
+        usual = error.errors()[-1]
         raise DataError(
-            f"The prompt {str(row.get(PROBLEM))[:60]!r} has {usual['input']!r:.80} in its column {column!r}: "
+            f"The prompt {str(row.get(PROBLEM))[:60]!r} has {usual['input']!r:.80} in its column {usual['loc'][0]!r}: "
             f"{usual['msg'].removeprefix('Value error, ')}. Correct the column in the prompts' file, or choose another "
             "kind of answer."
         ) from None

@@ -117,12 +117,10 @@ def _label(side: str) -> Label | None:
         return Label.FIGURE if re.search(r"[A-Z]", side) else Label.QUANTITY
     if _MARKED_NAME.fullmatch(side):
         return Label.FIGURE if re.search(r"[A-Z]", side) else Label.MARKED
-    forms = (_is_words, _is_call, _is_trigonometric, _is_operator, _is_quotient_or_product)
-    return Label.QUANTITY if _SETS.fullmatch(side) or any(form(side) for form in forms) else None
-
-
-def _is_words(side: str) -> bool:
-    return bool(_WORDS.fullmatch(side) and WORD.search(side)) and len(side.split()) <= MAX_WORDS
+    is_words = _WORDS.fullmatch(side) and WORD.search(side) and len(side.split()) <= MAX_WORDS
+    is_operator = _OPERATOR.fullmatch(side) and len(_terms(side)) == 1
+    forms = (_SETS.fullmatch, _is_call, _is_trigonometric, _is_quotient_or_product)
+    return Label.QUANTITY if is_words or is_operator or any(form(side) for form in forms) else None
 
 
 def _is_call(side: str) -> bool:
@@ -138,10 +136,6 @@ def _is_trigonometric(side: str) -> bool:
     found = _TRIGONOMETRIC.fullmatch(side)
     argument = _SUBSCRIPTS.sub("", found["argument"]) if found else "0"
     return not re.search(r"\d", argument) and len(_terms(argument)) == 1
-
-
-def _is_operator(side: str) -> bool:
-    return bool(_OPERATOR.fullmatch(side)) and len(_terms(side)) == 1
 
 
 def _terms(side: str) -> list[str]:

@@ -79,16 +79,13 @@ def tokens(text: str) -> Iterator[Token]:
         position = match.end()
 
 
-def number_of(token: Token) -> Constant:
-    """The exact number of a token. Raises NotAnExpression for too many digits."""
+def number_of(token: Token) -> Fraction:
+    r"""The exact number of a token: `0.1\overline{6}` is a sixth. Raises NotAnExpression for too many digits."""
     if sum(character.isdigit() for character in token.text) > MAX_DIGITS:
         raise NotAnExpression("too many digits")
-    return Constant(_repeating(token.text) if token.kind == "repeating" else Fraction(token.text))
-
-
-def _repeating(text: str) -> Fraction:
-    r"""The value of a repeating decimal: `0.1\overline{6}` is a sixth."""
-    before, period = re.findall(r"\d*\.\d*|\d+", text)
+    if token.kind == "number":
+        return Fraction(token.text)
+    before, period = re.findall(r"\d*\.\d*|\d+", token.text)
     scale = Fraction(1, 10 ** (len(before) - before.index(".") - 1))
     return Fraction(before.strip(".") or 0) + scale * Fraction(int(period), 10 ** len(period) - 1)
 
@@ -137,10 +134,6 @@ class Parser:
             return token.text
         return None
 
-    def after(self, text: str) -> bool:
-        """Whether the last token was this sign."""
-        return self._at > 0 and self._words[self._at - 1] == Token("sign", text)
-
     def expect(self, text: str) -> None:
         if self.accept(text) is None:
             raise NotAnExpression(f"{text} expected")
@@ -176,7 +169,8 @@ class Parser:
     def _adjacent(self, left: Node, depth: int) -> Node:
         """A factor without a sign before it. A whole number before a numeric fraction makes a mixed number."""
         token = self.peek()
-        if token is not None and token.kind == "number" and not (isinstance(left, Apply) and self.after("!")):
+        is_factorial = isinstance(left, Apply) and self._words[self._at - 1].text == "!"
+        if token is not None and token.kind == "number" and not is_factorial:
             raise NotAnExpression("two numbers side by side")
         right = self.power(depth)
         whole = isinstance(left, Constant) and left.value.denominator == 1
@@ -208,7 +202,7 @@ class Parser:
             raise NotAnExpression("too deep")
         token = self.next()
         if token.kind in ("number", "repeating"):
-            return number_of(token)
+            return Constant(number_of(token))
         if token.kind == "letter":
             return self._letter(token.text, depth)
         if token.kind == "function":
@@ -279,11 +273,11 @@ class Parser:
         return Apply("^", (node, power)) if power is not None else node
 
     def _root(self, depth: int) -> Node:
+        index: Node = Constant(Fraction(2))
         if self.accept("["):
             index = self.sum(depth + 1)
             self.expect("]")
-            return Apply("root", (self._argument(depth), index))
-        return Apply("root", (self._argument(depth), Constant(Fraction(2))))
+        return Apply("root", (self._argument(depth), index))
 
     def _function_argument(self, depth: int) -> Node:
         """A bracket, or else factors up to a sign or function: `sin 2x cos x` is sin(2x) cos(x)."""
@@ -292,12 +286,7 @@ class Parser:
             return self.primary(depth + 1)
         sign = self.accept("-")
         node = self.power(depth + 1)
-        while self.starts_factor() and not self._at_function():
+        # The token of a function has one of these texts, with a backslash before it or not.
+        while self.starts_factor() and self._words[self._at].text not in FUNCTIONS:
             node = Apply("*", (node, self.power(depth + 1)))
         return self._with_sign(sign, node)
-
-    def _at_function(self) -> bool:
-        token = self.peek()
-        return token is not None and (
-            (token.kind == "function" and token.text != "pi") or (token.kind == "command" and token.text in FUNCTIONS)
-        )

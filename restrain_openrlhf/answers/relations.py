@@ -52,10 +52,13 @@ def relation_key(text: str, key_of: KeyOf) -> str | None:
         return key_of(found.value)
     sides, exact = sides_of(text, signs), _exact(signs)
     if signs in ([MEMBERSHIP], [UNEQUAL]):
-        return _membership_or_unequal(sides, signs[0], key_of)
-    if set(signs[: exact - 1]) <= {"="}:
-        return _equation(sides[:exact], key_of)
-    return inequality_key(sides, signs)
+        # `x in A` is A, and `x != 1` differs from 1. Without a name, both sides of ≠ count.
+        if is_name(sides[0]):
+            return key_of(sides[1]) if signs == [MEMBERSHIP] else f"not {key_of(sides[1])}"
+        scaled = _scaled_difference(sides[0], sides[1]) if signs == [UNEQUAL] else None
+        return f"unequal {scaled}" if scaled else None
+    is_equation = set(signs[: exact - 1]) <= {"="}
+    return _equation(sides[:exact], key_of) if is_equation else inequality_key(sides, signs)
 
 
 def assignment(text: str) -> Assignment | None:
@@ -104,24 +107,12 @@ def _ratio(text: str, key_of: KeyOf) -> str | None:
     sides = [[part.strip() for part in split_top_level(side, (":",))] for side in split_top_level(text, ("=",))]
     if len(sides) == 2 and len(sides[0]) > 1 and all(is_ratio_part(part) for part in sides[0]):  # noqa: PLR2004
         return key_of(":".join(sides[1])) if len(sides[1]) in (1, len(sides[0])) else None
-    parts = None if len(sides) > 1 or _TIME_OF_DAY.fullmatch(text) else _constants(sides[0])
-    if not parts or parts[0] == 0:
+    if len(sides) > 1 or _TIME_OF_DAY.fullmatch(text):
         return None
-    return "ratio " + ":".join(fingerprint(inexact(part) / inexact(parts[0])) for part in parts)
-
-
-def _constants(parts: list[str]) -> list[Value] | None:
-    found = [values_of(part) for part in parts]
-    constants = [at_points[0] for at_points in found if at_points and len(at_points) == 1]
-    return constants if len(constants) == len(parts) else None
-
-
-def _membership_or_unequal(sides: list[str], sign: str, key_of: KeyOf) -> str | None:
-    """The key of `x in A` is that of A, and `x != 1` differs from 1. Without a name, both sides of ≠ count."""
-    if is_name(sides[0]):
-        return key_of(sides[1]) if sign == MEMBERSHIP else f"not {key_of(sides[1])}"
-    scaled = _scaled_difference(sides[0], sides[1]) if sign == UNEQUAL else None
-    return f"unequal {scaled}" if scaled else None
+    constants = [found[0] for part in sides[0] if (found := values_of(part)) and len(found) == 1]
+    if len(constants) < len(sides[0]) or constants[0] == 0:
+        return None
+    return "ratio " + ":".join(fingerprint(inexact(part) / inexact(constants[0])) for part in constants)
 
 
 def _equation(sides: list[str], key_of: KeyOf) -> str | None:
@@ -178,15 +169,9 @@ def inequality_key(sides: list[str], signs: list[str]) -> str | None:
         return None
     strict = [sign == "<" for sign in signs]
     if len(sides) == 3 and is_name(sides[1]):  # noqa: PLR2004 - a < x < b
-        return _interval(sides[0], strict[0], sides[2], strict[1])
+        below, above = values_of(sides[0]), values_of(sides[2])
+        return _interval_key(value_key(below), strict[0], value_key(above), strict[1]) if below and above else None
     return _one_sided(sides[0], sides[1], strict[0]) if len(sides) == 2 else None  # noqa: PLR2004 - two sides
-
-
-def _interval(low: str, low_open: bool, high: str, high_open: bool) -> str | None:
-    below, above = values_of(low), values_of(high)
-    if below is None or above is None:
-        return None
-    return _interval_key(value_key(below), low_open, value_key(above), high_open)
 
 
 def _interval_key(low: str, low_open: bool, high: str, high_open: bool) -> str:

@@ -104,8 +104,15 @@ def refuse_missing_library() -> None:
 
 
 def _started() -> WorkerProcess:
-    """A new worker that has passed the test question. Raises GraderError if it fails."""
-    worker = WorkerProcess(_command())
+    """A new worker that has passed the test question. Raises GraderError if it fails.
+
+    It gets this package's folder, HOME, and our own path to search last. The working folder is not on the path, because
+    latex2sympy2 imports a module called `gen`.
+    """
+    folders = [os.path.abspath(path) for path in sys.path if path]
+    with suppress(importlib.metadata.PackageNotFoundError):
+        folders.insert(0, str(importlib.metadata.distribution(LIBRARY).locate_file("")))
+    worker = WorkerProcess([residual_worker.__file__, str(Path(__file__).parents[2]), str(HOME), *folders])
     if trouble := _trouble(worker):
         worker.close()
         raise GraderError(
@@ -113,17 +120,6 @@ def _started() -> WorkerProcess:
             f"answers would count as different. {REMEDY}"
         )
     return worker
-
-
-def _command() -> list[str]:
-    """The worker's script with its arguments: this package's folder, HOME, and our own path to search last.
-
-    The working folder is not on the path, because latex2sympy2 imports a module called `gen`.
-    """
-    folders = [os.path.abspath(path) for path in sys.path if path]
-    with suppress(importlib.metadata.PackageNotFoundError):
-        folders.insert(0, str(importlib.metadata.distribution(LIBRARY).locate_file("")))
-    return [residual_worker.__file__, str(Path(__file__).parents[2]), str(HOME), *folders]
 
 
 def _trouble(worker: WorkerProcess) -> str | None:

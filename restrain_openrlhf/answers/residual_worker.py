@@ -68,23 +68,20 @@ def key_of(read: Any, text: str) -> str | None:
 
 
 def _key(expression: Any) -> str | None:
+    from sympy import Rational  # noqa: PLC0415
+
     from restrain_openrlhf.answers.value import CONTEXT, at_point, value_key  # noqa: PLC0415 - after latex2sympy2
 
     symbols = sorted(expression.free_symbols, key=str)
     found = []
     for point in range(POINTS if symbols else 1):
-        places = {symbol: _rational(at_point(str(symbol).strip("{}"), point)) for symbol in symbols}
+        values = [at_point(str(symbol).strip("{}"), point) for symbol in symbols]
+        places = {symbol: Rational(*value.as_integer_ratio()) for symbol, value in zip(symbols, values, strict=True)}
         real, imaginary = expression.subs(places).evalf(60).as_real_imag()
         if not (real.is_Number and imaginary.is_Number and real.is_finite):
             return None
         found.append(CONTEXT.mpc(str(real), str(imaginary)))
     return value_key(tuple(found))
-
-
-def _rational(value: Any) -> Any:
-    from sympy import Rational  # noqa: PLC0415
-
-    return Rational(value.numerator, value.denominator)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,13 @@ class Method:
         Raises GroupError if the group has another size than the method draws, ReferencePassError where the prompt
         lacks the frozen model's vote that the method reads.
         """
-        votes = replace(count_votes(classes), train_on=self._trained(len(classes)))
+        votes, plan = count_votes(classes), self.rollouts
+        if plan is not None and plan.voters != votes.n:
+            raise GroupError(
+                f"The group has {votes.n} rollouts, but the method {self.name!r} votes on {plan.voters}. Give groups "
+                "of that size, or change the method's settings."
+            )
+        votes = replace(votes, train_on=None if plan is None else plan.trained)
         if "reference" in self.reads and facts.reference is None:
             raise ReferencePassError(
                 f"The method {self.name!r} reads the frozen model's vote, but there is none for this prompt. Make a "
@@ -75,16 +81,6 @@ class Method:
             score = self.function(votes, facts.only(self.reads))
         return score if self.missing_penalty is None else _with_missing_penalised(score, self.missing_penalty)
 
-    def _trained(self, found: int) -> int | None:
-        if self.rollouts is None:
-            return None
-        if found != self.rollouts.voters:
-            raise GroupError(
-                f"The group has {found} rollouts, but the method {self.name!r} votes on {self.rollouts.voters}. Give "
-                "groups of that size, or change the method's settings."
-            )
-        return self.rollouts.trained
-
 
 def _with_missing_penalised(score: GroupScore, delta: float) -> GroupScore:
     """A rollout without an answer has the pair (0, −δ), which u_x does not scale (docs/concepts/deviations.md)."""
@@ -96,14 +92,13 @@ def _with_missing_penalised(score: GroupScore, delta: float) -> GroupScore:
 @cache
 def build(settings: CommonSettings) -> Method:
     """The method with these settings, built once in a process."""
-    penalty = settings.delta if settings.missing == "penalize" else None
     return Method(
         name=settings.name,
         function=settings.score,
         reads=settings.reads,
         rollouts=settings.plan,
         selection=settings.selection,
-        missing_penalty=penalty,
+        missing_penalty=settings.delta if settings.missing == "penalize" else None,
         on_gold=settings.gold_score,
         labelled_share=settings.share_of_labelled,
     )

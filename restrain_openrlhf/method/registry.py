@@ -1,7 +1,7 @@
 """Choices that a configuration makes by name, and to which installed packages may add: registered, found and parsed."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
@@ -13,8 +13,8 @@ Choice = TypeVar("Choice", bound=BaseModel)
 Registered = TypeVar("Registered", bound=BaseModel)
 
 
-@dataclass(frozen=True)
-class Registry(Mapping[str, type[Choice]], Generic[Choice]):
+@dataclass(frozen=True, eq=False)
+class Registry(dict[str, type[Choice]], Generic[Choice]):
     """Settings classes, each registered under the default of its field `name`.
 
     `block` is the configuration's key that chooses one, and `noun` what messages call it. `group` is the group of entry
@@ -26,16 +26,6 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
     noun: str
     group: str
     example: str
-    classes: dict[str, type[Choice]] = field(default_factory=dict)
-
-    def __getitem__(self, name: str) -> type[Choice]:
-        return self.classes[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.classes)
-
-    def __len__(self) -> int:
-        return len(self.classes)
 
     def register(self, chosen: type[Registered]) -> type[Registered]:
         """Register a settings class; a decorator. Raises ConfigError if it has no name, or one that is taken."""
@@ -44,24 +34,27 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
             raise ConfigError(
                 f"{chosen.__name__} has no name. Add the line: name: Literal['{self.example}'] = '{self.example}'."
             )
-        if name.default in self.classes:
+        if name.default in self:
             raise ConfigError(
                 f"A {self.noun} named {name.default!r} is registered already. Choose another name for yours."
             )
-        self.classes[name.default] = chosen  # type: ignore[assignment]  # `Registered` is a `Choice` where it is used
+        self[name.default] = chosen  # type: ignore[assignment]  # `Registered` is a `Choice` where it is used
         return chosen
 
     def parse(self, block: Mapping[str, Any]) -> Choice:
         """The settings that a block gives. Raises ConfigError naming the key, what was found, and the fix."""
         if not isinstance(block, Mapping):
-            raise self._no_block(block)
+            first = next(iter(self))
+            raise ConfigError(
+                f"{self.block}: {block!r} is not a block of settings. Write for example `{self.block}: {{name: "
+                f"{first}}}`, in Python {{'name': '{first}'}}."
+            )
         name, chosen = self._named(block.get("name"))
-        for key in block:
-            if key not in chosen.model_fields:
-                known = chosen.model_fields
-                raise ConfigError(
-                    f"{key!r} is not a setting of {name}.{did_you_mean(key, known)} Known: {', '.join(known)}."
-                )
+        known = chosen.model_fields
+        for key in (key for key in block if key not in known):
+            raise ConfigError(
+                f"{key!r} is not a setting of {name}.{did_you_mean(key, known)} Known: {', '.join(known)}."
+            )
         try:
             return chosen.model_validate(dict(block))
         except ValidationError as error:
@@ -69,28 +62,20 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
 
     def setting_names(self, name: object) -> tuple[str, ...]:
         """The settings of the choice of this name; none if there is no such choice."""
-        return tuple(self.classes[name].model_fields) if isinstance(name, str) and name in self.classes else ()
+        return tuple(self[name].model_fields) if isinstance(name, str) and name in self else ()
 
     def of_field(self, value: Any) -> Any:
         """The settings for a pydantic field: those that are settings already stay, and a block is parsed."""
         return value if isinstance(value, BaseModel) else self.parse(value)
 
-    def _no_block(self, value: object) -> ConfigError:
-        first = next(iter(self.classes))
-        return ConfigError(
-            f"{self.block}: {value!r} is not a block of settings. Write for example `{self.block}: {{name: "
-            f"{first}}}`, in Python {{'name': '{first}'}}."
-        )
-
     def _named(self, name: object) -> tuple[str, type[Choice]]:
-        if name not in tuple(self.classes):
+        if name not in tuple(self):
             self.load_installed_packages()
-        if not isinstance(name, str) or name not in self.classes:
+        if not isinstance(name, str) or name not in self:
             raise ConfigError(
-                f"name: {name!r} is not a {self.noun}.{did_you_mean(name, self.classes)} Known: "
-                f"{', '.join(self.classes)}."
+                f"name: {name!r} is not a {self.noun}.{did_you_mean(name, self)} Known: {', '.join(self)}."
             )
-        return name, self.classes[name]
+        return name, self[name]
 
     def load_installed_packages(self) -> None:
         """Import the modules that entry points name; they register their choices.

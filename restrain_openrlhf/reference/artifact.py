@@ -1,6 +1,6 @@
 """The reference artifact: votes on each prompt, how they were drawn, and whether they fit the run that reads them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -42,9 +42,9 @@ class ReferenceRow(SampledRow):
     `classes` has the label of each answer, `counts` the votes of each label, and `keys` the key of each label's
     representative (`AnswerKind.key`), of which `AnswerKind.alike` says whether they are equal. `unread` has the end of
     one response that is not truncated and yet has no answer, if there is one. `truncated` counts the rollouts that were
-    cut off at the limit of tokens; None in rows of earlier versions, and after rollouts were left out. `responses` are
-    there where a group is read together and for some prompts to show, None for each that was cut off. `row` is the
-    prompt's own data; mathematics needs none.
+    cut off at the limit of tokens; None after rollouts were left out. `responses` are there where a group is read
+    together and for some prompts to show, None for each that was cut off. `row` is the prompt's own data; mathematics
+    needs none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,28 +73,21 @@ class ReferenceRow(SampledRow):
         group = Responses.of(texts, truncated, dict(prompt.row))
         answers = group.answers(kind)
         pairs = zip(group.texts, answers, strict=True)
-        unread = (text for text, answer in pairs if answer is None and text is not None)
-        found, kept = cls.of_answers(prompt, answers, unread, kind), {"responses": group.texts, "row": group.row}
+        unread = (end_of(text) for text, answer in pairs if answer is None and text is not None)
         keeps = is_shown or kind.reads_together(prompt.row)
-        return found.model_copy(update={"truncated": group.texts.count(None), **(kept if keeps else {})})
+        kept = {"responses": group.texts, "row": group.row} if keeps else {}
+        counted = {"unread": tuple(islice(unread, 1)), "truncated": group.texts.count(None)}
+        return cls.of_answers(prompt, answers, kind).model_copy(update={**counted, **kept})
 
     @classmethod
-    def of_answers(
-        cls,
-        prompt: Prompt,
-        answers: Sequence[str | None],
-        texts: Iterable[str] = (),
-        kind: AnswerKind = MATHEMATICS,
-    ) -> Self:
-        """The vote of n answers (None: missing); `texts` are responses in which no answer was found."""
-        group = GroupAnswers.of(kind, answers, prompt.row)
+    def of_answers(cls, prompt: Prompt, answers: Sequence[str | None], kind: AnswerKind = MATHEMATICS) -> Self:
+        """The vote of n answers (None: missing)."""
         return cls(
             id=prompt.id,
             prompt_hash=text_hash(prompt.text),
             problem_hash=text_hash(prompt.problem),
-            unread=tuple(map(end_of, islice(texts, 1))),
             row={} if kind == MATHEMATICS else dict(prompt.row),
-            **_vote(kind, group, prompt.row),
+            **_vote(kind, GroupAnswers.of(kind, answers, prompt.row), prompt.row),
         )
 
     @property
@@ -113,16 +106,10 @@ class ReferenceRow(SampledRow):
     def first(self, n: int, kind: AnswerKind) -> Self:
         """The vote of the first n rollouts, classified anew, because what made two answers equal may be gone.
 
-        Where a group is read together, they are also read anew. Raises ReferencePassError if that needs responses of a
-        row of an earlier version.
+        Where a group is read together, they are also read anew.
         """
         answers, responses = self.answers[:n], self.responses[:n]
         if kind.reads_together(self.row) and n < self.n:
-            if not responses:
-                raise ReferencePassError(
-                    f"The rollouts of a prompt were read together, and the pass does not have their texts, so {n} of "
-                    f"the {self.n} cannot be read anew. {_REMEDY}, or sample a pass with --n {n}."
-                )
             answers = tuple(Responses(responses, self.row).answers(kind))
         group, changed = GroupAnswers.of(kind, answers, self.row), {"truncated": None, "responses": responses}
         return self.model_copy(update={**changed, **_vote(kind, group, self.row)})
@@ -191,16 +178,12 @@ def missing_in(path: Path, made: ReferenceProvenance, many: float = MANY_MISSING
     for row in each_row(path, ReferenceRow):
         found.add(row.shown, row.classes, row.unread)
         cut += row.truncated or 0
-    warning = found.warning("the pass's rollouts", made.kind, many)
-    return warning and " ".join([warning, *_causes(made, cut / max(found.rollouts, 1))])
-
-
-def _causes(made: ReferenceProvenance, cut_share: float) -> Iterator[str]:
-    """What else a pass with many missing answers shows, and what to change."""
-    if round(cut_share, 2):
-        yield f"{cut_share:.0%} were cut off at {made.max_new_tokens} tokens: raise rollout.max_new_tokens."
-    if not made.template.startswith(CHAT) and template_of(made.model):
-        yield f"The prompts are without the tokenizer's chat template: set openrlhf.{CHAT_TEMPLATE} for a chat model."
+    warning, cut_share = found.warning("the pass's rollouts", made.kind, many), cut / max(found.rollouts, 1)
+    if warning and round(cut_share, 2):
+        warning += f" {cut_share:.0%} were cut off at {made.max_new_tokens} tokens: raise rollout.max_new_tokens."
+    if warning and not made.template.startswith(CHAT) and template_of(made.model):
+        warning += f" The prompts lack the tokenizer's chat template: set openrlhf.{CHAT_TEMPLATE} for a chat model."
+    return warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,18 +209,13 @@ class Reference:
     def kind(self) -> AnswerKind:
         return self.provenance.kind
 
-    def by_prompt_hash(self, digest: str) -> ReferenceRow | None:
-        if digest not in self.rows:
-            return None
-        return self.rows[digest]
-
     def row(self, prompt: str, where: str = "the prompt", own: Row | None = None) -> ReferenceRow:
         """The row of a prompt with its template applied. Raises ReferencePassError, which names `where`, without one.
 
         The same if `own` is given, what the kind of answer reads of the prompt now, and the row has something else in a
         column that votes read.
         """
-        found = self.by_prompt_hash(text_hash(prompt))
+        found = self.rows.get(text_hash(prompt))
         if found is None:
             raise ReferencePassError(
                 f"{self.path} was made for another prompt set: it has no row for {where} {prompt[:80]!r}. Make it "
@@ -247,7 +225,7 @@ class Reference:
 
     def by_problem(self, problem: str, own: Row | None = None) -> ReferenceRow | None:
         """The row of a problem's text without template. Raises what `row` raises for a row that differs from `own`."""
-        found = self.by_prompt_hash(self._prompts.get(text_hash(problem), ""))
+        found = self.rows.get(self._prompts.get(text_hash(problem), ""))
         return found and self._same(found, own, f"the problem {problem[:80]!r}")
 
     @cached_property
@@ -347,15 +325,6 @@ def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
         )
 
 
-def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:
-    """Raises ReferencePassError for a prompt without a row, or with a row that differs in what votes read of it.
-
-    Rows of prompts that are not trained on are allowed.
-    """
-    for prompt in prompts:
-        reference.row(prompt.text, prompt.where, prompt.row)
-
-
 def selected(selection: Selection, reference: Reference, prompts: Sequence[str]) -> list[int]:
     """The positions, ascending, of the prompts (as the policy sees them) that the selection keeps.
 
@@ -365,7 +334,7 @@ def selected(selection: Selection, reference: Reference, prompts: Sequence[str])
     kept = selection(shares)
     if not kept:
         raise ReferencePassError(
-            f"{selection} keeps none of the {len(prompts)} prompts: the highest majority share is {max(shares):.3f}. "
+            f"The method keeps none of the {len(prompts)} prompts: the highest majority share is {max(shares):.3f}. "
             "Lower easy_cutoff."
         )
     return kept

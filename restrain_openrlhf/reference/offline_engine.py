@@ -120,14 +120,11 @@ def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sam
     pairs = zip(prompts, lengths, strict=True)
     long = [f"{prompt.where} (id {prompt.id!r}): {length}" for prompt, length in pairs if length > room]
     if long:
-        most = max(lengths)
-        longest = prompts[lengths.index(most)]
         more = f"; and {len(long) - MOST_NAMED} more" if len(long) > MOST_NAMED else ""
         raise DataError(
             f"{len(long)} of {len(prompts)} prompts are too long: max_len {sampling.max_len} with "
-            f"{sampling.max_new_tokens} new tokens leaves {room} for the prompt. "
-            f"{'; '.join(long[:MOST_NAMED])}{more}. The longest, {longest.where}, has {most}. Raise max_len "
-            f"(data.max_len) to {most + sampling.max_new_tokens} or more, lower max_new_tokens "
+            f"{sampling.max_new_tokens} new tokens leaves {room} for the prompt. {'; '.join(long[:MOST_NAMED])}{more}. "
+            f"Raise max_len (data.max_len) to {max(lengths) + sampling.max_new_tokens} or more, lower max_new_tokens "
             "(rollout.max_new_tokens), or remove these prompts."
         )
 

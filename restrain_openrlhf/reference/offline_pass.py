@@ -261,8 +261,7 @@ def merge(shards: Sequence[Path], out: Path) -> int:
 def subset(reference: Reference, out: Path, n: int) -> int:
     """Write the votes of the first `n` rollouts of each prompt, and return the number of rows.
 
-    Raises ReferencePassError if `n` is more than were sampled, what `ReferenceRow.first` raises, and where `out` is
-    the artifact itself.
+    Raises ReferencePassError if `n` is more than were sampled, and where `out` is the artifact itself.
     """
     made = reference.provenance
     if n > made.n:

@@ -108,9 +108,14 @@ def load_prompts(
     prompts, seen = list[Prompt](), dict[str, str]()
     for where, row in all_rows(source):
         prompt = _prompt(source, where, row, reader, render, kind)
-        if len(prompts) < source.max_samples:
-            _refuse_duplicate(source, prompt, seen)
-            prompts.append(prompt)
+        if len(prompts) >= source.max_samples:
+            continue
+        if (first := seen.setdefault(prompt.text, where)) is not where:
+            raise DataError(
+                f"{source.dataset}: {first} and {where} hold the same prompt ({prompt.problem[:60]!r}). Remove one: a "
+                "prompt's weight u_x must not count twice."
+            )
+        prompts.append(prompt)
     if not prompts:
         raise DataError(f"{source.dataset}: has no prompts. Give a file with at least one row.")
     return prompts
@@ -232,37 +237,18 @@ def _prompt(
 ) -> Prompt:
     asked = asked_in(source, where, row, reader)
     problem = text_of(asked)
-    _refuse_pictures(source, where, row, problem)
+    # The host would make another prompt (openrlhf/datasets/prompts_dataset.py).
+    if row.get(source.image_key) or (source.apply_chat_template and PICTURE in problem):
+        raise DataError(
+            f"{source.dataset}, {where}: has pictures (the column {source.image_key!r}, or the tag {PICTURE} in a "
+            "chat), which are not supported. Remove the row, name another data.image_key, or write another tag."
+        )
     try:
         prompt = Prompt(row.get("id"), problem, render(asked), where, kind.own_columns(row))
         kind.check_prompt(prompt.text, prompt.row)
     except DataError as error:
         raise DataError(f"{source.dataset}, {where}: {error}") from None
     return prompt
-
-
-def _refuse_pictures(source: PromptSource, where: str, row: Mapping[str, Any], problem: str) -> None:
-    """Raises DataError for pictures. The host would make another prompt (openrlhf/datasets/prompts_dataset.py)."""
-    if row.get(source.image_key):
-        raise DataError(
-            f"{source.dataset}, {where}: {source.image_key!r} has pictures, which are not supported. Remove the "
-            "column, or set data.image_key to a name that no column has."
-        )
-    if source.apply_chat_template and PICTURE in problem:
-        raise DataError(
-            f"{source.dataset}, {where}: its prompt has the tag {PICTURE}, in whose place OpenRLHF's chat gets a "
-            "picture; pictures are not supported. Remove the row, or write the tag in another way."
-        )
-
-
-def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[str, str]) -> None:
-    """Raises DataError if an earlier prompt is the same; `seen` has the places of earlier ones by their text."""
-    first = seen.setdefault(prompt.text, prompt.where)
-    if first is not prompt.where:
-        raise DataError(
-            f"{source.dataset}: {first} and {prompt.where} hold the same prompt "
-            f"({prompt.problem[:60]!r}). Remove one: a prompt's weight u_x must not count twice."
-        )
 
 
 @dataclass(frozen=True)

@@ -230,8 +230,7 @@ class ShardedPass:
         slots = [{"CUDA_VISIBLE_DEVICES": ",".join(gpus)} for gpus in engines] or [{}]
         # The log of a shard's process is beside the shard's first file.
         logs = [each.path(self.files[0]).with_suffix(".log") for each in shards]
-        words = [[*self.words, "--shard", f"{each.index}/{each.count}"] for each in shards]
-        commands = list(map(Command, words, logs))
+        commands = [Command([*self.words, "--shard", str(each)], log) for each, log in zip(shards, logs, strict=True)]
         try:
             run_together(commands, slots, lambda: on_progress(new_rows(written)))
         finally:
@@ -305,6 +304,9 @@ class RowsByKey(Generic[Row]):
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
+
+    def get(self, key: str) -> Row | None:
+        return self[key] if key in self._places else None
 
     def __iter__(self) -> Iterator[Row]:
         return (self[key] for key in self._places)

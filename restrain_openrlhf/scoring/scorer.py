@@ -87,7 +87,7 @@ class GroupScorer:
 
         Raises DataError if `rows` is not empty and has no row for the prompt.
         """
-        known = None if self.reference is None else self.reference.by_prompt_hash(text_hash(prompt))
+        known = None if self.reference is None else self.reference.rows.get(text_hash(prompt))
         problem = prompt if known is None else known.row.get(PROBLEM, prompt)
         return self.rows.find(prompt) or self.kind.row(problem, {})
 

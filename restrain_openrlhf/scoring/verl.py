@@ -15,8 +15,7 @@ from verl.trainer.ppo.core_algos import register_adv_est
 
 from restrain_openrlhf.config.yaml_file import load_hook_config
 from restrain_openrlhf.errors import ConfigError, GroupError, RestrainError
-from restrain_openrlhf.method import GroupScore, build
-from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.method import GroupScore
 from restrain_openrlhf.scoring.library import group_of
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 
@@ -60,8 +59,7 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
         super().__init__(config, tokenizer, compute_score)
         refuse_other_training(config)
         ours = load_hook_config(Path(config.reward.restrain))
-        reference = load_reference(ours.reference) if ours.reference else None
-        self.scorer = GroupScorer(build(ours.method), reference, ours.answers)
+        self.scorer = GroupScorer.by(ours.method, ours.reference, ours.answers, None)
         self.n = config.actor_rollout_ref.rollout.n
         self.gathered: dict[str, Gathering] = {}
 

@@ -34,7 +34,7 @@ class Signed(AnswerKind):
 @pytest.fixture
 def signed():
     yield register(Signed)
-    del KINDS.classes["signed"]
+    del KINDS["signed"]
 
 
 @pytest.mark.usefixtures("signed")

@@ -82,7 +82,7 @@ def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it
     assert "math" in front["tags"]
     assert f"| kind of answer, with its version | math {MATHEMATICS.whole_version} |" in text
     resolved = json.loads((run / "run.json").read_text())
-    own = {"name": "judge", "callable": "judge.internal:equal", "send": ["rubric"]}
+    own = {"name": "judge", "callable": "judge.internal:equal"}
     (run / "run.json").write_text(json.dumps({**resolved, "answers": own}))
     shutil.rmtree(run / "hub")
     front, text = published(run)

@@ -167,7 +167,7 @@ def test_a_problem_without_gold_is_an_error():
 def test_answers_are_right_by_their_own_kind():
     text = parse_kind({"name": "text"})
     prompt = Prompt("a", "Who?", "Who?", "here")
-    row = ReferenceRow.of_answers(prompt, ["The Beatles", "beatles!", "Stones", None], (), text)
+    row = ReferenceRow.of_answers(prompt, ["The Beatles", "beatles!", "Stones", None], text)
     assert accuracy([row], {text_hash("Who?"): "Beatles"}, text).pass_at_1 == 0.5
 
 

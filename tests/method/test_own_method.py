@@ -29,7 +29,7 @@ def confident():
             return self.of_labels(votes, majority(votes) if sure else uniform(votes))
 
     yield Confident
-    del METHODS.classes["confident"]
+    del METHODS["confident"]
 
 
 @pytest.mark.usefixtures("confident")
@@ -50,7 +50,7 @@ def test_the_pages_own_method_gives_what_the_page_says():
     try:
         settings = parse_settings({"name": "proportional"})
     finally:
-        del METHODS.classes["proportional"]
+        del METHODS["proportional"]
     assert build(settings).score(group).pair.net[0] == pytest.approx(2.016, abs=5e-4)
     assert settings.of_labels(count_votes(group), shares).pair.net[0] == pytest.approx(0.175, abs=5e-4)
     assert "+2.016" in page

@@ -13,17 +13,15 @@ from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceRow, load_reference
-from restrain_openrlhf.reference.artifact import refuse_missing
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 from restrain_openrlhf.reference.sampling_pass import SamplingPass
 from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.scoring.library import score
 from tests.command_line import refused, restrain
-from tests.reference.toy import provenance
+from tests.reference.toy import look_up, provenance
 
 NUMBER = {"name": "number"}
-JUDGE = {"name": "judge", "callable": "tests.answers.test_gold_reaches_no_vote:apart", "send": ["rubric"]}
 TABLE = "CREATE TABLE t (a); INSERT INTO t VALUES"
 KM, M = {"unit": "km"}, {"unit": "m"}
 # What a row had when it was sampled, what it has now, and what is said; None where it is the same row.
@@ -43,7 +41,6 @@ CHANGES = {
         "'schema' is …INTO t VALUES (1), (2)' there and …INTO t VALUES (1), (3)' here",
     ),
     "examples": ({"name": "code"}, {"examples": ["f(1)"]}, {"examples": ["f(2)"]}, "'examples'"),
-    "sent to a judge": (JUDGE, {"rubric": "strict"}, {"rubric": "mild"}, "'rubric'"),
     "gold comes": ({"name": "text"}, {}, {"answer": "York", "aliases": ["Eboracum"], "label": "x"}, None),
     "not read": (NUMBER, {**KM, "source": "a"}, {**KM, "source": "b"}, None),
     "a cell of a CSV file": ({"name": "choice"}, {"options": ["Ada", "Bea"]}, {"options": '["Ada", "Bea"]'}, None),
@@ -84,7 +81,7 @@ def sampled(tmp_path):
         prompts = prompts_of(tmp_path, kind, columns)
         made = pass_over(tmp_path, kind, prompts)
         made.provenance.write(made.path)
-        rows = [ReferenceRow.of_answers(prompt, ["a"] * 4, (), kind) for prompt in prompts]
+        rows = [ReferenceRow.of_answers(prompt, ["a"] * 4, kind) for prompt in prompts]
         made.path.write_text("".join(dump(row.model_dump(mode="json")) for row in rows))
         return load_reference(made.path)
 
@@ -108,11 +105,11 @@ def test_a_changed_row_is_refused_where_training_begins_and_where_a_pass_goes_on
     prompts = prompts_of(tmp_path, kind, now)
     continued = pass_over(tmp_path, kind, prompts)
     if said is None:
-        refuse_missing(reference, prompts)
+        look_up(reference, prompts)
         continued.run(lambda: pytest.fail("a whole pass needs no engine"))
         return
     with pytest.raises(ReferencePassError) as training:
-        refuse_missing(reference, prompts)
+        look_up(reference, prompts)
     assert "made for another row of line 1 'How far is 1?" in str(training.value)
     with pytest.raises(ReferencePassError) as resumed:
         continued.run(Engine)
@@ -132,11 +129,11 @@ def test_a_database_with_another_content_under_the_same_path_is_another_row(tmp_
     reference = sampled(kind, row)
     then = hashlib.sha256(file.read_bytes()).hexdigest()
     file.write_bytes(file.read_bytes())
-    refuse_missing(reference, prompts_of(tmp_path, kind, row))
+    look_up(reference, prompts_of(tmp_path, kind, row))
     write_database(file, 2)
     now = hashlib.sha256(file.read_bytes()).hexdigest()
     with pytest.raises(ReferencePassError, match=f"'database_digest' is '{then[:20]}.* there and '{now[:20]}.* here"):
-        refuse_missing(reference, prompts_of(tmp_path, kind, row))
+        look_up(reference, prompts_of(tmp_path, kind, row))
     with pytest.raises(ReferencePassError, match="has rollouts of another row of line 1"):
         pass_over(tmp_path, kind, prompts_of(tmp_path, kind, row)).run(Engine)
 

@@ -74,9 +74,9 @@ TOLD = [{"problem": [{"role": "user", "content": "What is <image>?"}]}]
 @pytest.mark.parametrize(
     ("rows", "chat", "message"),
     [
-        (PICTURES, False, "line 2: 'images' has pictures"),
-        (TAGGED, True, "line 2: its prompt has the tag <image>"),
-        (TOLD, True, "line 1: its prompt has the tag <image>"),
+        (PICTURES, False, "line 2: has pictures (the column 'images'"),
+        (TAGGED, True, "line 2: has pictures"),
+        (TOLD, True, "line 1: has pictures"),
     ],
 )
 def test_prompts_with_pictures_are_named(write_jsonl, rows, chat, message):

@@ -37,7 +37,7 @@ def configured(tmp_path, **more):
 
 def sampled(job, path, answers=("1", "2")):
     kind = job.provenance.kind
-    rows = [ReferenceRow.of_answers(prompt, list(answers), (), kind).model_dump(mode="json") for prompt in job.prompts]
+    rows = [ReferenceRow.of_answers(prompt, list(answers), kind).model_dump(mode="json") for prompt in job.prompts]
     path.write_text("".join(map(dump, rows)))
     job.provenance.write(path)
 

@@ -136,7 +136,7 @@ def test_a_base_vote_of_which_most_has_no_answer_ends_there_and_says_what_to_cha
             "75.0% of the pass's rollouts have no answer",
             "'no idea'",
             "25% were cut off at 14 tokens: raise rollout.max_new_tokens.",
-            "without the tokenizer's chat template: set openrlhf.data.apply_chat_template",
+            "lack the tokenizer's chat template: set openrlhf.data.apply_chat_template",
             "raise `missing_limit` (now 0.5), or set it to null",
         ):
             assert part in said

@@ -32,11 +32,11 @@ def test_the_same_answer_in_another_form_is_no_change():
 def test_the_order_of_equal_votes_changes_nothing(before, after):
     """1.0, 1.00005 and 1.00009 are one number within 1e-4; of tied classes, too, the order does not decide."""
     kind = parse_kind({"name": "number"})
-    votes = [ReferenceRow.of_answers(Prompt("p1", "p", "p", "here"), each, (), kind) for each in (before, after)]
+    votes = [ReferenceRow.of_answers(Prompt("p1", "p", "p", "here"), each, kind) for each in (before, after)]
     found = _prediction(*votes, kind)
     assert (found.before, found.answer, found.changed) == ("1.0", "1", False)
     assert (found.before_share, found.vote_share, found.runner_up) == (4 / 7, 2 / 3, "3")
-    tied = [ReferenceRow.of_answers(Prompt("p1", "p", "p", "here"), each, (), kind) for each in ("25", "52")]
+    tied = [ReferenceRow.of_answers(Prompt("p1", "p", "p", "here"), each, kind) for each in ("25", "52")]
     assert not _prediction(*tied, kind).changed
 
 

@@ -158,28 +158,16 @@ def returns(outcome: str) -> bool:
     return outcome.startswith(RETURNED)
 
 
-def comparable(programs: Sequence[Outcomes | None]) -> list[int]:
-    """The places of the inputs on which at most half of the group's programs fail.
-
-    An input on which most programs fail is probably not allowed by the prompt. Programs that fail everywhere, or were
-    not run (None), do not count.
-    """
-    counted = [outcomes for outcomes in programs if outcomes and any(map(returns, outcomes))]
-    if not counted:
-        return []
-    columns = zip(*counted, strict=True)
-    return [place for place, column in enumerate(columns) if 2 * sum(map(returns, column)) >= len(column)]
-
-
 def signatures(programs: Sequence[Outcomes | None]) -> list[Outcomes | None]:
     """Each program's outcomes on comparable inputs, with all failures alike; None if it fails on all of them.
 
-    The inputs are the same for the whole group, so equality of signatures is reflexive, symmetric and transitive.
+    On a comparable input at most half of the group's programs fail; one on which most fail is probably not allowed by
+    the prompt. Programs that fail everywhere, or were not run (None), do not count. These inputs are the same for the
+    whole group, so equality of signatures is reflexive, symmetric and transitive.
     """
-    places = comparable(programs)
-    restricted = [outcomes and tuple(outcomes[place] for place in places) for outcomes in programs]
-    return [_failures_alike(outcomes) if outcomes and any(map(returns, outcomes)) else None for outcomes in restricted]
-
-
-def _failures_alike(outcomes: Outcomes) -> Outcomes:
-    return tuple(outcome if returns(outcome) else FAILED for outcome in outcomes)
+    alike = [ran and tuple(each if returns(each) else FAILED for each in ran) for ran in programs]
+    counted = [ran for ran in alike if ran and any(map(returns, ran))]
+    columns = enumerate(zip(*counted, strict=True))
+    places = [place for place, column in columns if 2 * sum(map(returns, column)) >= len(column)]
+    compared = [ran and tuple(ran[place] for place in places) for ran in alike]
+    return [ran if ran and any(map(returns, ran)) else None for ran in compared]

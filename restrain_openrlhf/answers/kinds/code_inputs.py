@@ -159,14 +159,10 @@ def literal(value: object) -> str:
 
 def value_for(parameter: Parameter, draws: Draws) -> Any:
     """A value of the parameter's type."""
-    return _of(_type_of(parameter, draws), draws)
-
-
-def _type_of(parameter: Parameter, draws: Draws) -> ast.expr:
     written = parameter.annotation or _of_default(parameter.default) or TYPES.get(parameter.name.casefold())
     tree = parse((written or draws.pick(UNKNOWN)).strip("'\""))
     first = tree.body[0] if tree and tree.body else None
-    return first.value if isinstance(first, ast.Expr) else ast.Name("int")
+    return _of(first.value if isinstance(first, ast.Expr) else ast.Name("int"), draws)
 
 
 def _of_default(default: str) -> str:

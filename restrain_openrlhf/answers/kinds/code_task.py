@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from typing import Annotated
 
 from pydantic import BaseModel
@@ -94,7 +95,7 @@ def _codes(problem: str) -> Iterator[tuple[str, ast.Module]]:
     lines = problem.split("\n")
     starts = [place for place, line in enumerate(lines) if line.startswith(STARTS)][:MOST_STARTS]
     rest = ["\n".join(lines[start:]) for start in starts]
-    blocks = ["\n".join(_block(lines[start:])) for start in starts]
+    blocks = ["\n".join(takewhile(_is_code, lines[start:])) for start in starts]
     for text in (*reversed(fenced(problem)), problem, *rest, *blocks):
         code = textwrap.dedent(text)
         tree = next((tree for body in BODIES if (tree := parse(code.rstrip() + body))), None)
@@ -102,12 +103,9 @@ def _codes(problem: str) -> Iterator[tuple[str, ast.Module]]:
             yield code, tree
 
 
-def _block(lines: list[str]) -> Iterator[str]:
-    """The lines before the next prose, which is a line that is not indented and does not start code."""
-    for line in lines:
-        if line.strip() and not line[0].isspace() and not line.startswith((*STARTS, ")", "#")):
-            return
-        yield line
+def _is_code(line: str) -> bool:
+    """Whether a line is indented, empty or starts code, and so is no prose."""
+    return not line.strip() or line[0].isspace() or line.startswith((*STARTS, ")", "#"))
 
 
 def _text(node: ast.expr | None) -> str:
@@ -165,9 +163,7 @@ def _behind(preamble: str, code: str) -> str:
 
 def _checked(code: str, task: Task) -> str | None:
     tree = parse(code)
-    if tree is None or not tree.body or not defines(tree, task.entry):
-        return None
-    return code
+    return code if tree and tree.body and defines(tree, task.entry) else None
 
 
 def _completions(text: str, task: Task) -> Iterator[str]:
@@ -177,18 +173,13 @@ def _completions(text: str, task: Task) -> Iterator[str]:
         return
     body, first, *rest = text.strip("\n"), *(line[0].isspace() for line in lines)
     if first:
-        yield f"{task.code.rstrip()}\n{_up_to_the_end(body)}"
+        # HumanEval's harness cuts at the end of the indentation too.
+        whole = takewhile(lambda line: not line.strip() or line[0] in " \t)]}", body.split("\n"))
+        yield "\n".join([task.code.rstrip(), *whole])
     elif all(rest) and (rest or lines[0].startswith("return")):
         yield f"{task.code.rstrip()}\n    {body.lstrip()}"
     elif any(line.startswith("return") for line in lines):
         yield f"{task.code.rstrip()}\n{textwrap.indent(body, '    ')}"
-
-
-def _up_to_the_end(body: str) -> str:
-    """The body up to the end of its indentation, where HumanEval's harness cuts it too."""
-    lines = body.split("\n")
-    end = next((place for place, line in enumerate(lines) if line.strip() and line[0] not in " \t)]}"), len(lines))
-    return "\n".join(lines[:end])
 
 
 def parse(text: str) -> ast.Module | None:

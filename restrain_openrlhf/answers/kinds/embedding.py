@@ -6,7 +6,7 @@ when the first model is loaded.
 
 import json
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,15 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from restrain_openrlhf.answers.kind import Row, number_classes, register
+from restrain_openrlhf.answers.kind import Row, register
 from restrain_openrlhf.answers.kinds.text import ComparedTexts
 from restrain_openrlhf.errors import ConfigError, GraderError, reason_of
 
 Vector = NDArray[np.float32]
 # Similarities are rounded, so that ties do not depend on a processor's rounding.
 DECIMALS = 6
-# Time and memory of clustering grow with the cube and the square of the number of texts.
-MOST_ALIKE = 1000
 MOST_KNOWN = 1 << 15
 MOST_TOKENS = 512
 # The modules of sentence-transformers that are served, and the files of a model that are downloaded.
@@ -69,13 +67,6 @@ class Embedding(ComparedTexts):
         vectors = [vector_of(self.prefix + text, self.model, self.revision) for text in texts]
         return clusters(np.stack(vectors), self.threshold)
 
-    def alike(self, keys: Sequence[str | None]) -> list[int | None]:
-        """Clusters of the first MOST_ALIKE different keys; a later key is alike only to itself."""
-        texts = sorted(list(dict.fromkeys(filter(None, keys)))[:MOST_ALIKE])
-        numbers = self.compared(texts, {}) if len(texts) > 1 else [0] * len(texts)
-        found: dict[str, Hashable] = dict(zip(texts, numbers, strict=True))
-        return number_classes([None if key is None else found.get(key, key) for key in keys])
-
 
 def clusters(vectors: Vector, threshold: float) -> list[int]:
     """The cluster of each of n unit vectors, of shape (n, dimension), by complete linkage.
@@ -118,7 +109,14 @@ def vector_of(text: str, model: str, revision: str | None) -> Vector:
         readable = text.encode("utf-8", "replace").decode()
         inputs = encoder.tokenizer(readable, return_tensors="pt", truncation=True, max_length=encoder.most_tokens)
         states = encoder.model(**inputs).last_hidden_state[0].float()
-    return _normalised((states[0] if encoder.by_first_token else states.mean(0)).numpy(), text)
+    pooled: Vector = (states[0] if encoder.by_first_token else states.mean(0)).numpy()
+    length = float(np.linalg.norm(pooled))
+    if not np.isfinite(length) or length == 0:
+        raise GraderError(
+            f"The embedding model's vector for {text[:80]!r} is zero or not finite. Its weights are damaged, or it is "
+            "not a sentence embedding model: name another under `answers.model`."
+        )
+    return pooled / length
 
 
 @lru_cache(maxsize=1)
@@ -126,6 +124,7 @@ def encoder_of(model: str, revision: str | None) -> Encoder:
     """The model, loaded once per process. Raises ConfigError if it cannot be used."""
     try:
         import torch  # noqa: PLC0415
+        from huggingface_hub import snapshot_download  # noqa: PLC0415
         from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
@@ -133,7 +132,8 @@ def encoder_of(model: str, revision: str | None) -> Encoder:
             "pip install 'restrain-openrlhf[embedding]'."
         ) from error
     try:
-        folder = _folder(model, revision)
+        named = Path(model)
+        folder = named if named.is_dir() else Path(snapshot_download(model, revision=revision, allow_patterns=PATTERNS))
         tokenizer = AutoTokenizer.from_pretrained(folder)
         loaded = AutoModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, device_map=None).eval()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -144,25 +144,6 @@ def encoder_of(model: str, revision: str | None) -> Encoder:
         ) from error
     most_tokens = _most_tokens(folder, loaded, tokenizer)
     return Encoder(tokenizer, loaded.requires_grad_(False), _is_pooled_by_first_token(folder), most_tokens)
-
-
-def _folder(model: str, revision: str | None) -> Path:
-    if Path(model).is_dir():
-        return Path(model)
-    from huggingface_hub import snapshot_download  # noqa: PLC0415
-
-    return Path(snapshot_download(model, revision=revision, allow_patterns=PATTERNS))
-
-
-def _normalised(pooled: Vector, text: str) -> Vector:
-    """The vector with length 1. Raises GraderError if it is zero or not finite."""
-    length = float(np.linalg.norm(pooled))
-    if not np.isfinite(length) or length == 0:
-        raise GraderError(
-            f"The embedding model's vector for {text[:80]!r} is zero or not finite. Its weights are damaged, or it is "
-            "not a sentence embedding model: name another under `answers.model`."
-        )
-    return pooled / length
 
 
 def _is_pooled_by_first_token(folder: Path) -> bool:

@@ -1,6 +1,5 @@
 """Asks a Python function of the user's own which answers of a group are equal."""
 
-import json
 import operator
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from restrain_openrlhf.answers.kind import PROBLEM, Row, register
 from restrain_openrlhf.answers.kinds.text import ComparedTexts
-from restrain_openrlhf.errors import ConfigError, DataError, GraderError, RestrainError, reason_of
+from restrain_openrlhf.errors import ConfigError, GraderError, RestrainError, reason_of
 
 # The groups whose verdicts a process keeps.
 MOST_KNOWN = 1 << 14
@@ -29,61 +28,35 @@ class Judge(ComparedTexts):
     name: Literal["judge"] = "judge"
     callable: str
     """The function as `package.module:function`, importable in every process. It gets a sorted list of different
-    answers and the row, and returns a list of whole numbers, equal for equal answers."""
-    send: tuple[str, ...] = ()
-    """Columns of the row that the function gets in addition to `problem`, such as a rubric."""
+    answers and a row with the `problem`, and returns a list of whole numbers, equal for equal answers."""
     revision: str = ""
     """Any text that names the judge's version. Change it with the judge, so that votes by the old one are refused."""
-
-    def row_columns(self) -> frozenset[str]:
-        return super().row_columns() | frozenset(self.send)
 
     def check_machine(self) -> None:
         """Import the function. It is not called, because that may cost money."""
         _function(self.callable)
 
-    def check_row(self, row: Row) -> None:
-        super().check_row(row)
-        self._question([], row)
-
     def compared(self, texts: Sequence[str], row: Row) -> Sequence[int]:
-        """The judge's classes. Raises GraderError if it gives none, and DataError if the row lacks a column."""
-        return _verdict(self.callable, self.revision, self._question(texts, row))
-
-    def _question(self, texts: Sequence[str], row: Row) -> str:
-        """What the judge gets, as JSON. Raises DataError for a column that is missing or cannot be written as JSON."""
-        if missing := [name for name in self.send if row.get(name) is None]:
-            raise DataError(
-                f"The prompt {str(row.get(PROBLEM))[:60]!r} has no column {missing[0]!r}, which `answers.send` names. "
-                "Add the column, or remove it from `answers.send`."
-            )
-        sent = {name: row.get(name) for name in (PROBLEM, *self.send)}
-        try:
-            return json.dumps({"answers": list(texts), "row": sent})
-        except (TypeError, ValueError, RecursionError) as error:
-            raise DataError(
-                f"For the prompt {str(row.get(PROBLEM))[:60]!r} one of the columns {', '.join(sent)} cannot be "
-                f"written as JSON ({reason_of(error)}). Correct the column, or remove it from `answers.send`."
-            ) from None
+        """The judge's classes. Raises GraderError if it gives none."""
+        return _verdict(self.callable, self.revision, tuple(texts), row.get(PROBLEM))
 
 
 @lru_cache(maxsize=MOST_KNOWN)
-def _verdict(name: str, _revision: str, question: str) -> tuple[int, ...]:
-    """The class of each answer of a question. Raises GraderError if the function does not return one for each."""
-    asked = json.loads(question)
-    found = _said(name, asked["answers"], asked["row"])
+def _verdict(name: str, _revision: str, answers: tuple[str, ...], problem: str | None) -> tuple[int, ...]:
+    """The class of each answer. Raises GraderError if the function does not return one for each."""
+    found = _said(name, list(answers), {PROBLEM: problem})
     given = list(found) if isinstance(found, Iterable) and not isinstance(found, str | bytes | dict) else []
     with suppress(TypeError):
         numbers = tuple(operator.index(each) for each in given if not isinstance(each, bool))
-        if len(numbers) == len(given) == len(asked["answers"]):
+        if len(numbers) == len(given) == len(answers):
             return numbers
     raise GraderError(
-        f"The judge {name} returned {repr(found)[:200]}; expected were {len(asked['answers'])} whole numbers, equal "
+        f"The judge {name} returned {repr(found)[:200]}; expected were {len(answers)} whole numbers, equal "
         "numbers for equal answers. Correct the function (docs/concepts/kinds.md)."
     )
 
 
-def _said(name: str, answers: list[str], row: dict[str, Any]) -> Any:
+def _said(name: str, answers: list[str], row: dict[str, str | None]) -> Any:
     """What the user's function returns. Raises GraderError if it fails."""
     function = _function(name)
     try:

@@ -84,7 +84,8 @@ def close_numbers(prediction: str, reference: str) -> bool:
     one, other = _number(prediction), _number(reference)
     if one is None or other is None:
         return False
-    return any(_close(one, candidate) for candidate in (other, other / 100, other * 100))
+    candidates = (other, other / 100, other * 100) if CONTEXT.isfinite(one) else ()
+    return any(abs(one - each) <= RELATIVE_TOLERANCE * max(abs(one), abs(each)) for each in candidates)
 
 
 def close_items(prediction: str, reference: str) -> bool:
@@ -115,12 +116,6 @@ def _number(answer: str) -> Value | None:
     if is_statement(answer) or is_plain(value_text) or re.search(r"\\(?:pm|mp)(?![a-zA-Z])", value_text):
         return None
     return real_number(value_text)
-
-
-def _close(one: Value, other: Value) -> bool:
-    return bool(abs(one - other) <= RELATIVE_TOLERANCE * max(abs(one), abs(other)) or one == other) and bool(
-        CONTEXT.isfinite(one)
-    )
 
 
 RULES = (same_key, same_choice, close_numbers, close_items)

@@ -86,13 +86,6 @@ class Queries:
         self._lock = threading.Lock()
         self.result = lru_cache(maxsize=MOST_KNOWN)(self._asked)
 
-    def close(self) -> None:
-        """End the process and forget all results. The next query starts a new process."""
-        with self._lock:
-            self.result.cache_clear()
-            if self._worker is not None and self._worker.is_ready:
-                self._worker.close()
-
     def _asked(self, query: Query) -> QueryResult | None:
         """The result of a query; None if it is refused, wrong, or exceeds the limits.
 

@@ -14,7 +14,7 @@ from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.rollout.training_data import copies_of_labelled
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch, refuse_missing, selected
+from restrain_openrlhf.reference.artifact import NeededReference, refuse_mismatch, selected
 from restrain_openrlhf.reference.offline_engine import Sampling, refuse_long_prompts
 from restrain_openrlhf.reference.prompts import (
     Prompt,
@@ -81,7 +81,8 @@ class RunInputs:
         if reference is None:
             return self._in_an_episode(len(prompts), labelled)
         refuse_mismatch(reference, needed)
-        refuse_missing(reference, prompts)
+        for prompt in prompts:
+            reference.row(prompt.text, prompt.where, prompt.row)
         if method.needs_reference:
             reference.refuse_missing(config.missing_limit)
         texts = [prompt.text for prompt in prompts]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -17,29 +16,6 @@ from restrain_openrlhf.method.settings import (
     register,
 )
 from restrain_openrlhf.method.types import Facts, GroupScore, PromptFacts, Selection, Votes
-
-
-@dataclass(frozen=True)
-class Easiest:
-    """The `share` of prompts with the highest majority share, rounded up; ties go to the earlier prompt."""
-
-    share: float
-
-    def __call__(self, shares: Sequence[float]) -> list[int]:
-        # A third of 300 prompts must be 100, although 300 * (1/3) may come out slightly above.
-        count = math.ceil(round(len(shares) * self.share, 9))
-        ranked = sorted(range(len(shares)), key=lambda position: (-shares[position], position))
-        return sorted(ranked[:count])
-
-
-@dataclass(frozen=True)
-class AtLeast:
-    """Prompts whose majority share is `cutoff` or more."""
-
-    cutoff: float
-
-    def __call__(self, shares: Sequence[float]) -> list[int]:
-        return [position for position, share in enumerate(shares) if share >= self.cutoff]
 
 
 @register
@@ -68,7 +44,16 @@ class SrtEasy(SeparatesVoters, BreaksTies, PenalizesOnlyMissing):
 
     @property
     def selection(self) -> Selection:
-        return Easiest(self.easy_share) if self.easy_cutoff is None else AtLeast(self.easy_cutoff)
+        return self.easy
+
+    def easy(self, shares: Sequence[float]) -> list[int]:
+        """The positions, ascending, of the easy prompts by these majority shares; ties go to the earlier prompt."""
+        if self.easy_cutoff is not None:
+            return [position for position, share in enumerate(shares) if share >= self.easy_cutoff]
+        # A third of 300 prompts must be 100, although 300 * (1/3) may come out slightly above.
+        count = math.ceil(round(len(shares) * self.easy_share, 9))
+        ranked = sorted(range(len(shares)), key=lambda position: (-shares[position], position))
+        return sorted(ranked[:count])
 
     def score(self, votes: Votes, facts: PromptFacts) -> GroupScore:
         return self.of_labels(votes, self.majority(votes))

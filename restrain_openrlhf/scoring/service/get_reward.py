@@ -44,20 +44,15 @@ def read_response(query: str, prompt: str, ends: tuple[str, ...]) -> GroupRespon
     The client does not say whether a response is truncated. A response that ended by itself ends with one of `ends`,
     because the client decodes with skip_special_tokens=False; every other one hit the length limit.
     """
-    response = _after_prompt(query, prompt)
+    # The host cuts the beginning off a prompt that is too long.
+    known = prompt if query.startswith(prompt) else prompt[-PROMPT_END:]
+    _, found, response = query.partition(known) if known else ("", True, query)
+    if not found:
+        what = "The query does not begin with its prompt: the tokenizer changes the prompt's text when it encodes and"
+        raise DataError(f"{what} decodes it. Use one that does not.")
     marks = "|".join(map(re.escape, sorted(ends, key=len, reverse=True)))
     plain = re.sub(marks, "", response) if marks else response
     return GroupResponse(text=plain, finished=not ends or response.endswith(ends))
-
-
-def _after_prompt(query: str, prompt: str) -> str:
-    # The host cuts the beginning off a prompt that is too long.
-    known = prompt if query.startswith(prompt) else prompt[-PROMPT_END:]
-    found = query.find(known)
-    if found < 0:
-        what = "The query does not begin with its prompt: the tokenizer changes the prompt's text when it encodes and"
-        raise DataError(f"{what} decodes it. Use one that does not.")
-    return query[found + len(known) :]
 
 
 @dataclass(eq=False)
@@ -127,10 +122,6 @@ class GroupCollector:
     def leave(self, slot: Slot, now: float) -> None:
         """The slot's client went away without the reply. From now on a retry may take the slot."""
         slot.vacant, slot.until = True, now + self.timing.retake
-
-    def answered(self, slot: Slot) -> None:
-        """The slot's client has the reply, so the slot is no longer needed."""
-        slot.group.slots.remove(slot)
 
     def _close(self, group: Group) -> None:
         # Sort by the digests of the texts, so that ties of the vote do not depend on which rollout came first.
@@ -220,7 +211,8 @@ class GetReward:
         if not slot.reply.done():
             self.metrics.held.inc()
             raise RefusedError(409, "The group is not complete yet; the rollout keeps its slot.", again=True)
-        self.collector.answered(slot)
+        # The client has the reply, so the slot is no longer needed.
+        slot.group.slots.remove(slot)
         return slot.reply.result()
 
     async def _score(self, group: Group) -> None:

@@ -45,7 +45,12 @@ class Service:
         config = self.config
         scorer = GroupScorer.by(config.method, config.reference, config.answers, config.answer_rows)
         if scorer.reference is not None:
-            refuse_mismatch(scorer.reference, _needed(config))
+            # Requests do not say which model and sampling they use.
+            block = config.service
+            fingerprint = model_fingerprint(block.model) if block.model else None
+            drawn = {name: getattr(block, name) for name in SAMPLING}
+            needed = NeededReference(model_fingerprint=fingerprint, n=block.group_size, **drawn)
+            refuse_mismatch(scorer.reference, needed.by(config.reference_n, config.reference_sampling))
         self.metrics = Metrics()
         self.get_reward = GetReward(config.service, scorer, self.metrics)
         self.metrics.pending.set_function(lambda: self.pending)
@@ -76,15 +81,6 @@ class Service:
         most = self.config.service.limits.pending
         if self.pending > most:
             raise RefusedError(503, f"{most} requests are pending already (service.limits.pending).", again=True)
-
-
-def _needed(config: ServiceConfig) -> NeededReference:
-    """How the reference must have been made; requests do not say which model and sampling they use."""
-    block = config.service
-    fingerprint = model_fingerprint(block.model) if block.model else None
-    drawn = {name: getattr(block, name) for name in SAMPLING}
-    needed = NeededReference(model_fingerprint=fingerprint, n=block.group_size, **drawn)
-    return needed.by(config.reference_n, config.reference_sampling)
 
 
 def application(service: Service) -> Starlette:

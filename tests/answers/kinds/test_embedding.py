@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.answers.kinds import embedding
 from restrain_openrlhf.answers.kinds.embedding import Embedding, clusters, encoder_of, vector_of
 from restrain_openrlhf.errors import ConfigError, GraderError
 
@@ -126,14 +125,6 @@ def test_texts_that_the_model_cannot_tell_apart_are_one_class(model):
     assert not kind.is_right("blue light", "the sky", ROW)
     assert not kind.is_right(None, "the sky", ROW)
     assert kind_of("/no/such/model").classes([None, "a", "a"], ROW) == [None, 0, 0]
-
-
-def test_answers_to_different_prompts_are_clustered_by_their_keys_up_to_a_limit(model, monkeypatch):
-    kind = kind_of(model, threshold=0.999)
-    keys = [kind.key(text, ROW) for text in ("dog", "The Sky", "cat", "the sky")]
-    assert kind.alike([*keys, None]) == [0, 1, 0, 1, None]
-    monkeypatch.setattr(embedding, "MOST_ALIKE", 2)
-    assert kind.alike(keys) == [0, 1, 2, 3]
 
 
 @settings(max_examples=25, deadline=None)

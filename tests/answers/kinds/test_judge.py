@@ -14,11 +14,11 @@ from restrain_openrlhf.answers.kind import parse_kind
 from restrain_openrlhf.answers.kinds import judge as judges
 from restrain_openrlhf.answers.kinds.judge import Judge
 from restrain_openrlhf.answers.kinds.text import Text
-from restrain_openrlhf.errors import ConfigError, DataError, GraderError
+from restrain_openrlhf.errors import ConfigError, GraderError
 from tests.conftest import ROOT
 from tests.docs.printed import fenced, section
 
-ROW = {"problem": "What is the capital?", "rubric": "letters do not matter", "gold": "secret"}
+ROW = {"problem": "What is the capital?", "gold": "secret"}
 HERE = __name__
 PAGE = section((ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8"), "judge")
 # What the functions below were asked.
@@ -49,16 +49,14 @@ def judge(function: str = "by_case", **settings_of_it: Any) -> Judge:
     return Judge(callable=f"{HERE}:{function}", **settings_of_it)
 
 
-def test_a_judge_is_asked_once_with_sorted_different_answers_and_the_columns_that_are_sent():
-    kind = judge(send=("rubric",))
+def test_a_judge_is_asked_once_with_sorted_different_answers_and_the_problem():
     answers = ["Rome", "PARIS", None, "paris", "Rome", "Paris"]
-    assert kind.classes(answers, ROW) == [0, 1, None, 1, 0, 1]
-    sent = {"problem": ROW["problem"], "rubric": ROW["rubric"]}
-    assert asked == [(["PARIS", "Paris", "Rome", "paris"], sent)]
-    assert judge(send=("rubric",)).classes(answers[::-1], ROW) == [0, 1, 0, None, 0, 1]
+    assert judge().classes(answers, ROW) == [0, 1, None, 1, 0, 1]
+    assert asked == [(["PARIS", "Paris", "Rome", "paris"], {"problem": ROW["problem"]})]
+    assert judge().classes(answers[::-1], ROW) == [0, 1, 0, None, 0, 1]
     assert len(asked) == 1, "equal settings share what is known"
-    kind.classes(answers, {**ROW, "rubric": "letters do"})
-    judge(send=("rubric",), revision="2").classes(answers, ROW)
+    judge().classes(answers, {**ROW, "problem": "What is the largest city?"})
+    judge(revision="2").classes(answers, ROW)
     assert len(asked) == 3
 
 
@@ -126,14 +124,6 @@ def test_a_function_that_is_not_there_is_said(name):
         Judge(callable=name).check_machine()
 
 
-def test_a_row_without_what_is_sent_is_said():
-    with pytest.raises(DataError, match="no column 'level'"):
-        judge(send=("level",)).check_row(ROW)
-    with pytest.raises(DataError, match="cannot be written as JSON"):
-        judge(send=("level",)).classes(["a", "b"], {**ROW, "level": {1, 2}})
-    assert asked == []
-
-
 def test_texts_are_read_as_the_kind_text_reads_and_compared_as_they_are_written():
     response = "It is large.\nThe answer is **The Hague**, in the west."
     assert judge().extract(response, ROW) == Text().extract(response, ROW)
@@ -156,4 +146,3 @@ def test_the_version_of_the_reading_and_of_the_judge_are_part_of_what_it_is():
     one = judge(revision="2")
     assert one.identity == f"judge 1 (text {Text.version}) callable='{HERE}:by_case' revision='2'"
     assert one.row_columns() == frozenset()
-    assert judge(send=("rubric",)).row_columns() == {"rubric"}

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers.kind import parse_kind
+from restrain_openrlhf.answers.kinds import sql as sql_kind
 from restrain_openrlhf.answers.kinds import sql_database as database
 from restrain_openrlhf.answers.kinds.sql import Sql
-from restrain_openrlhf.answers.kinds.sql_database import QUERIES
+from restrain_openrlhf.answers.kinds.sql_database import Queries
 from restrain_openrlhf.answers.kinds.sql_statement import orders_rows
 from restrain_openrlhf.errors import DataError, GraderError
 from tests.answers.kinds.shapes import keys_elsewhere
@@ -171,7 +172,7 @@ def test_a_query_ends_by_its_processor_time():
 )
 def test_a_process_that_runs_nothing_is_said(monkeypatch, tmp_path, script, said):
     """Every query would be missing."""
-    QUERIES.close()
+    monkeypatch.setattr(sql_kind, "QUERIES", Queries())
     (tmp_path / "worker.py").write_text(script)
     monkeypatch.setattr(database.sql_worker, "__file__", str(tmp_path / "worker.py"))
     with pytest.raises(GraderError, match=said):

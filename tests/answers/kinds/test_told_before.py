@@ -46,7 +46,7 @@ class Pressed(AnswerKind):
 @pytest.fixture(autouse=True)
 def pressed():
     yield register(Pressed)
-    del KINDS.classes["pressed"]
+    del KINDS["pressed"]
 
 
 LACKING = [
@@ -162,7 +162,6 @@ def no_programs(monkeypatch):
         ({"name": "embedding", "model": "./not_here", "threshold": 0.5}, {}, ConfigError, r"Check answers\.model"),
         ({"name": "embedding", "model": "docs", "threshold": 0.5}, {}, ConfigError, r"Check answers\.model"),
         ({"name": "judge", "callable": "not_here:judge"}, {}, ConfigError, "cannot be imported"),
-        ({"name": "judge", "callable": "builtins:len", "send": ["rubric"]}, {}, DataError, "no column 'rubric'"),
         ({"name": "mixed"}, {"answers": "code"}, ConfigError, "install bubblewrap"),
         ({"name": "mixed"}, {"answers": "sql"}, DataError, "it has none"),
         ({"name": "mixed"}, {"answers": "sequel"}, DataError, "'sequel' in its column"),
@@ -184,7 +183,7 @@ def test_each_kind_says_what_it_lacks(block, row, error, said):
         ({"name": "code", "sandbox": "container"}, {"entry_point": "f", "examples": ["f(1)"]}),
         ({"name": "sql"}, {"schema": "CREATE TABLE a (b INT)"}),
         ({"name": "text"}, {"aliases": ["one", 1]}),
-        ({"name": "judge", "callable": "builtins:len", "send": ["rubric"]}, {"rubric": "any"}),
+        ({"name": "judge", "callable": "builtins:len"}, {}),
         ({"name": "mixed", "kinds": {"code": {"sandbox": "container"}}}, {"answers": "choice", "options": ["a", "b"]}),
         ({"name": "math"}, {}),
     ],

@@ -49,7 +49,7 @@ class World:
         """The reply, taken by its client; None while there is none."""
         if not slot.reply.done():
             return None
-        self.collector.answered(slot)
+        slot.group.slots.remove(slot)
         return slot.reply.result()
 
     def close(self) -> None:

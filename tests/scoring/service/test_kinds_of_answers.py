@@ -20,7 +20,7 @@ RESPONSES = [{"text": text, "finished": True} for text in ("so A", "so a", "so b
 @pytest.fixture(autouse=True)
 def signed():
     yield register(Signed)
-    del KINDS.classes["signed"]
+    del KINDS["signed"]
 
 
 def scorer(rows=None, kind=None, reference=None):
