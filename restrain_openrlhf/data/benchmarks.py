@@ -117,7 +117,7 @@ def benchmark_words(text: str) -> tuple[str, ...]:
     Raises ConfigError if there is none, one is named twice, or one's name cannot be that of a folder.
     """
     words = dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
-    names = [_named(word)[0] for word in words]
+    names = [split_word(word)[0] for word in words]
     if not words or len(set(names)) != len(names):
         raise ConfigError(f"--benchmarks {text!r}: give one or more names, each once, such as aime24,math500.")
     for name in names:
@@ -136,7 +136,7 @@ def load_benchmark(
 
     Raises DataError for an unknown name, a set that cannot be loaded, a wrong row, a repeated id, and an empty set.
     """
-    name, path = _named(word)
+    name, path = split_word(word)
     if path is None and name not in BENCHMARKS:
         raise DataError(
             f"{word!r} is no known benchmark.{did_you_mean(name.replace('-', '_'), BENCHMARKS)} Known: "
@@ -162,7 +162,7 @@ def load_benchmark(
 
 def is_own_file(word: str) -> bool:
     """Whether a word of the list of benchmarks names a file of the user's, and not a known benchmark, or its copy."""
-    name, path = _named(word)
+    name, path = split_word(word)
     return path is not None and name not in BENCHMARKS
 
 
@@ -171,7 +171,8 @@ def _with_row(problem: Problem, row: Row, kind: AnswerKind) -> Problem:
     return problem.model_copy(update={"row": {**columns, **problem.row}}) if columns else problem
 
 
-def _named(word: str) -> tuple[str, Path | None]:
+def split_word(word: str) -> tuple[str, Path | None]:
+    """The name of a benchmark and the path of its file; None if the word has none."""
     name, equals, path = word.partition("=")
     if equals:
         return name, Path(path)

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import typer
@@ -16,12 +16,18 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.k8s import stages
 from restrain_openrlhf.commands.k8s.cluster import Cluster, Overlay, load_overlay
-from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experiment, patches
+from restrain_openrlhf.commands.k8s.experiment import (
+    WORK,
+    Experiment,
+    benchmarks_on_volume,
+    load_experiment,
+    patches,
+)
 from restrain_openrlhf.commands.k8s.stages import Manifest, Stage, write
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.documents import KUBERNETES, LOADER
-from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
+from restrain_openrlhf.data.benchmarks import PAPER_BENCHMARKS
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
@@ -41,7 +47,6 @@ def manifests_of(
     overlay: Overlay,
     cluster: Cluster,
     images: Sequence[str],
-    benchmarks: Sequence[str],
     only: Sequence[Stage] = (),
 ) -> Mapping[Stage, list[Manifest]]:
     """The manifests of each step that the experiment needs, in order; with `only`, of those steps and FIRST.
@@ -50,7 +55,7 @@ def manifests_of(
     missing.
     """
     wanted = stages.chosen(experiment, only)
-    tree = _tree(experiment, overlay, cluster, images, benchmarks)
+    tree = _tree(experiment, overlay, cluster, images)
     found = stages.by_stage(cluster.fitted(tree), wanted)
     _refuse_unset(each for objects in found.values() for each in objects)
     return {
@@ -59,9 +64,7 @@ def manifests_of(
     }
 
 
-def _tree(
-    experiment: Experiment, overlay: Overlay, cluster: Cluster, images: Sequence[str], benchmarks: Sequence[str]
-) -> list[Manifest]:
+def _tree(experiment: Experiment, overlay: Overlay, cluster: Cluster, images: Sequence[str]) -> list[Manifest]:
     """All objects of the overlay, patched for this cluster and this experiment."""
     tree = overlay.path.parents[1]
     with tempfile.TemporaryDirectory(prefix="restrain-k8s-") as made:
@@ -73,7 +76,7 @@ def _tree(
             # A patch whose target the overlay lacks changes nothing.
             "patches": [
                 {"target": patch["target"], "patch": yaml.safe_dump(patch["operations"], sort_keys=False)}
-                for patch in (*patches(experiment, benchmarks), *cluster.patches(), UNMARK)
+                for patch in (*patches(experiment), *cluster.patches(), UNMARK)
             ],
             "images": _new_images(images, tree),
         }
@@ -182,7 +185,11 @@ def render(
         ),
     ] = None,
     benchmarks: Annotated[
-        str | None, step_option(help="Benchmarks to evaluate, comma-separated.", show_default="the paper's")
+        str | None,
+        step_option(
+            help="Comma-separated: names, or NAME=PATH with a file on the work volume; or none.",
+            show_default="the paper's",
+        ),
     ] = None,
     manifests: Annotated[
         Path, typer.Option(help="Kustomize tree: a copy of the repository's k8s/.", show_default="the package's")
@@ -192,15 +199,35 @@ def render(
     chosen = options.over(cluster)
     overlay = load_overlay(chosen, manifests)
     overridden = parse_overrides(overrides or [])
-    experiment = load_experiment(config, overridden, overlay.nodes, shards or overlay.nodes.gpus_per_node)
-    names = PAPER_BENCHMARKS if benchmarks is None else _known_benchmarks(benchmarks)
-    write(manifests_of(experiment, overlay, chosen, image or (), names, only or ()), out)
+    words = PAPER_BENCHMARKS if benchmarks is None else benchmarks_on_volume(benchmarks)
+    parts = shards or overlay.nodes.gpus_per_node
+    experiment = load_experiment(config, overridden, overlay.nodes, parts, words)
+    made = manifests_of(experiment, overlay, chosen, image or (), only or ())
+    write(made, out)
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    if Stage.FILES in made:
+        for line in _how_to_copy(experiment, made[Stage.FILES], out):
+            console.print(line)
     console.print(f"Apply the steps in order and wait for each (can be repeated at any time): {out / 'run.sh'}")
 
 
-def _known_benchmarks(benchmarks: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in benchmarks.split(",")))
-    if unknown := [name for name in names if name not in BENCHMARKS]:
-        raise ConfigError(f"--benchmarks: {unknown[0]!r} is no known benchmark. Known: {', '.join(BENCHMARKS)}.")
-    return names
+def _how_to_copy(experiment: Experiment, files: Sequence[Manifest], out: Path) -> list[str]:
+    """The commands that copy what no step makes, through the pod of the step `files`; none if there is nothing."""
+    (pod,) = (each["metadata"] for each in files if each["kind"] == "Pod")
+    kubectl, name = f"  kubectl -n {pod['namespace']}", pod["name"]
+    if not (copied := experiment.copied):
+        return []
+    folders = " ".join(sorted({str(path.parent) for path in copied}))
+    return [
+        "No step makes these files. Copy those that are not on the volumes yet; a path on the left is your own:",
+        f"  {out / 'run.sh'} --files",
+        f"{kubectl} wait --for=condition=Ready --timeout=10m pod/{name}",
+        f"{kubectl} exec {name} -- mkdir -p {folders}",
+        *(f"{kubectl} cp {_local(path)} {name}:{path}" for path in copied),
+        f"{kubectl} delete pod {name}",
+    ]
+
+
+def _local(path: PurePosixPath) -> PurePosixPath:
+    """The path in the working folder that is `path` on the work volume; the name alone on another volume."""
+    return path.relative_to(WORK) if path.is_relative_to(WORK) else PurePosixPath(path.name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.commands.k8s.experiment import PASS, QUEUE, Experiment, data_words
+from restrain_openrlhf.commands.k8s.experiment import CHECK, PASS, QUEUE, Experiment, data_words
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
@@ -31,6 +31,7 @@ class Stage(StrEnum):
     DATA = "data"
     BENCHMARKS = "benchmarks"
     FILES = "files"
+    GPU_CHECK = CHECK
     REFERENCE = "reference"
     MERGE_REFERENCE = "merge-reference"
     SUBSET_REFERENCE = "subset-reference"
@@ -47,6 +48,8 @@ OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE, Stage.SUBSET_REFERENCE)
 SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS, Stage.REWARD})
 # Steps that every other step needs, so each rendering has them. run.sh leaves what exists already alone.
 FIRST = (Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS)
+# Steps that read training's configuration before training is applied.
+READERS = (Stage.GPU_CHECK, Stage.PREMISE)
 # Kinds whose completion run.sh waits for.
 JOBS = ("Job", "RayJob")
 
@@ -55,24 +58,26 @@ def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
     """The steps that this experiment needs.
 
     The model is not downloaded if it is on a volume, nor prompts that are the user's own. An offline pass has steps
-    only if it is to be drawn.
+    only if it is to be drawn. Benchmarks that have no file of the user's are fetched.
     """
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
     known = (Stage.DATA,) if data_words(experiment.prompts, experiment.job) else ()
-    first = (*FIRST, *from_hub, *known)
+    first = (*FIRST, Stage.FILES, *from_hub, *known)
     if experiment.job == "test-time":
         return (*first, Stage.TEST_TIME)
     offline = OFFLINE_PASS[: 0 if experiment.offline is None else 2 + experiment.offline.is_cut]
     checked = (Stage.PREMISE,) if "reference" in experiment.document else ()
-    return (*first, Stage.BENCHMARKS, *offline, *checked, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+    fetched = (Stage.BENCHMARKS,) if experiment.fetched else ()
+    graded = (Stage.EVALUATION, Stage.REGRADE) if experiment.benchmarks else ()
+    return (*first, *fetched, Stage.GPU_CHECK, *offline, *checked, Stage.TRAIN, *graded)
 
 
 def chosen(experiment: Experiment, only: Sequence[Stage]) -> tuple[Stage, ...]:
     """The experiment's steps, or those of `only` and FIRST. Raises ConfigError for a step that it does not have."""
     own = stages_of(experiment)
-    if missing := [stage for stage in only if stage not in (*own, Stage.FILES, Stage.REWARD)]:
+    if missing := [stage for stage in only if stage not in (*own, Stage.REWARD)]:
         raise ConfigError(
-            f"--only {missing[0]}: this run has no such step. It has {', '.join(own)}, and beside them files and "
+            f"--only {missing[0]}: this run has no such step. It has {', '.join(own)}, and beside them "
             "reward. An offline pass is drawn only where the method reads one and `reference:` names a file outside "
             "the volumes; subset-reference exists only where pass_n is more than the rollouts that the run reads."
         )
@@ -83,11 +88,9 @@ def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[
     """The manifests of each of `stages`. Raises ConfigError for a step that the overlay does not have."""
     objects = list(manifests)
     found = {stage: [each for each in objects if stage_of(each) == stage] for stage in stages}
-    if found.get(Stage.PREMISE):
-        # The premise step reads training's configuration before training is applied.
-        found[Stage.PREMISE] += [
-            each for each in objects if each["kind"] == "ConfigMap" and stage_of(each) == Stage.TRAIN
-        ]
+    configuration = [each for each in objects if each["kind"] == "ConfigMap" and stage_of(each) == Stage.TRAIN]
+    for stage in (stage for stage in READERS if found.get(stage)):
+        found[stage] += configuration
     for stage, its_objects in found.items():
         if not its_objects:
             raise ConfigError(f"This overlay has no {stage} step. Choose another overlay, or leave it out of --only.")
@@ -192,14 +195,15 @@ def _calls(stage: Stage, file: str, manifests: Mapping[Stage, Sequence[Manifest]
     """The calls of a step in `run.sh`. Most are `step`, which applies the file and waits for its job."""
     objects = manifests[stage]
     if stage in (Stage.CLAIMS, Stage.REWARD, Stage.FILES):
-        return [f"{'claims' if stage is Stage.CLAIMS else 'shared'} {file}"]
+        return [f"{'shared' if stage is Stage.REWARD else stage} {file}"]
     marked, resource = _marked(stage, objects)
     if stage in SHARED:
         return [f"{stage} {file} {marked}", *(_needs(manifests) if stage is Stage.ADMIN else [])]
     key = next((each["metadata"]["labels"].get(PASS) for each in objects if each["kind"] in JOBS), None)
     training = next((_resource(each) for each in manifests.get(Stage.TRAIN, ()) if each["kind"] in JOBS), "")
-    call = f"{'premise' if stage is Stage.PREMISE else 'step'} {file} {resource} {marked}"
-    return [*([f"pass {key} {resource}"] if key else []), f"{call} {training}" if stage is Stage.PREMISE else call]
+    words = f"{file} {resource} {marked}"
+    call = f"{stage.replace('-', '_')} {words} {training}" if stage in READERS else f"step {words}"
+    return [*([f"pass {key} {resource}"] if key else []), call]
 
 
 def _marked(stage: Stage, objects: Sequence[Manifest]) -> tuple[str, str]:
