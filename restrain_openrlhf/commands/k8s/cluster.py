@@ -1,7 +1,7 @@
 """What differs from cluster to cluster: the cluster file, its patches on the tree, and overlays with their nodes."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +31,11 @@ CONFIG_MAP_KEY = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-._a-zA-Z0-9]+$"
 LABEL_VALUE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 
+def _mapping(given: object) -> object:
+    """The mapping of a word, in which it is typed as an option."""
+    return parse_yaml(given, "--environment") if isinstance(given, str) else given
+
+
 class Cluster(BaseModel):
     """The cluster file. Each key is also an option of the commands; without it, the overlay's value stays."""
 
@@ -55,7 +60,7 @@ class Cluster(BaseModel):
         description="Label `release` that kube-prometheus-stack requires of monitors and rules.",
     )
     monitoring: bool | None = Field(None, description="Whether the cluster has prometheus-operator.")
-    environment: Annotated[dict[str, str], BeforeValidator(lambda each: _mapping(each))] = Field(
+    environment: Annotated[dict[str, str], BeforeValidator(_mapping)] = Field(
         {}, description="Variables of every pod, such as {HF_ENDPOINT: https://hub.example}. No secrets."
     )
     ca_certificate: str | None = Field(
@@ -76,16 +81,6 @@ class Cluster(BaseModel):
                     "Install); an overlay of your own names any other."
                 )
         return values
-
-    @field_validator("pull_secrets")
-    @classmethod
-    def _have_their_form(cls, words: list[str]) -> list[str]:
-        for word in words:
-            if not re.search(NAME, word):
-                raise ValueError(
-                    f"{word!r} is not the name of a secret, which has lower-case letters, digits, dashes and dots"
-                )
-        return words
 
     def over(self, file: Path | None) -> "Cluster":
         """The settings of a cluster file, overridden by those that are set here."""
@@ -113,27 +108,22 @@ class Cluster(BaseModel):
             if self.gpu_product and any(GPU in each["resources"]["limits"] for each in pod["containers"]):
                 # The labels that an overlay asks for stay.
                 pod["nodeSelector"] = {**pod.get("nodeSelector", {}), PRODUCT: self.gpu_product}
-            self._set_variables(pod)
+            self._extend(pod)
         return kept
 
-    def _set_variables(self, pod: dict[str, Any]) -> None:
-        """Add the certificates, and the variables that a container does not set itself."""
-        config_map, _, key = (self.ca_certificate or "").partition("/")
-        variables = {**self.environment}
-        if config_map:
-            variables |= dict.fromkeys(CA_VARIABLES, f"{CA_FOLDER}/{CA_FILE}")
+    def _extend(self, pod: dict[str, Any]) -> None:
+        """Give a pod the certificates, and the variables that its containers do not set themselves."""
+        variables, mounts = dict(self.environment), list[dict[str, Any]]()
+        if self.ca_certificate:
+            config_map, _, key = self.ca_certificate.partition("/")
             source = {"name": config_map, "items": [{"key": key, "path": CA_FILE}]}
-            pod["volumes"] = [*pod.get("volumes", []), {"name": "ca-certificate", "configMap": source}]
-        mounts = [{"name": "ca-certificate", "mountPath": CA_FOLDER, "readOnly": True}] if config_map else []
-        for each in pod["containers"] if variables else ():
-            own = each.get("env", [])
-            more = [{"name": n, "value": v} for n, v in variables.items() if n not in {one["name"] for one in own}]
-            each |= {"env": [*own, *more], "volumeMounts": [*each.get("volumeMounts", []), *mounts]}
-
-
-def _mapping(given: object) -> object:
-    """The mapping of a word, in which it is typed as an option."""
-    return parse_yaml(given, "--environment") if isinstance(given, str) else given
+            pod["volumes"].append({"name": "ca-certificate", "configMap": source})
+            mounts = [{"name": "ca-certificate", "mountPath": CA_FOLDER, "readOnly": True}]
+            variables |= dict.fromkeys(CA_VARIABLES, f"{CA_FOLDER}/{CA_FILE}")
+        for each in pod["containers"]:
+            named = [{"name": name, "value": value} for name, value in variables.items()]
+            each["env"] = list({one["name"]: one for one in [*named, *each.get("env", [])]}.values())
+            each["volumeMounts"] += mounts
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
 import yaml
@@ -31,15 +31,9 @@ from restrain_openrlhf.data.benchmarks import PAPER_BENCHMARKS
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
-OLDEST_KUSTOMIZE = 5
 UNSET_HOST = "registry.invalid/"
 # A registry, its port, the parts of the repository in lower case, a tag that counts for nothing, and the digest.
 BY_DIGEST = re.compile(r"(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9._-]+(?:/[a-z0-9._-]+)*(?::[\w.-]+)?@sha256:[0-9a-f]{64}")
-# The tree marks objects whose image is unset. No image is unset after rendering, so the mark goes.
-UNMARK = {
-    "target": {"annotationSelector": "restrain-openrlhf/image-registry=registry.invalid"},
-    "operations": [{"op": "remove", "path": "/metadata/annotations/restrain-openrlhf~1image-registry"}],
-}
 
 
 def manifests_of(
@@ -72,11 +66,13 @@ def _tree(experiment: Experiment, overlay: Overlay, cluster: Cluster, images: Se
         document = {
             # Kustomize accepts only relative paths of a base.
             "resources": [os.path.relpath(overlay.path, folder)],
-            "configMapGenerator": _own_configuration(experiment, overlay),
+            "configMapGenerator": [
+                {"name": f"{experiment.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}
+            ],
             # A patch whose target the overlay lacks changes nothing.
             "patches": [
                 {"target": patch["target"], "patch": yaml.safe_dump(patch["operations"], sort_keys=False)}
-                for patch in (*patches(experiment), *cluster.patches(), UNMARK)
+                for patch in (*patches(experiment), *cluster.patches())
             ],
             "images": _new_images(images, tree),
         }
@@ -85,45 +81,28 @@ def _tree(experiment: Experiment, overlay: Overlay, cluster: Cluster, images: Se
         return build(folder)
 
 
-def _own_configuration(experiment: Experiment, overlay: Overlay) -> list[dict[str, Any]]:
-    """The experiment's ConfigMap, which replaces the overlay's.
-
-    Kustomize refuses to replace one that does not exist.
-    """
-    if experiment.job not in map(stages.stage_of, build(overlay.path)):
-        return []
-    return [{"name": f"{experiment.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}]
-
-
 def build(folder: Path) -> list[Manifest]:
     """The objects that Kustomize builds from a folder.
 
-    Raises ConfigError with Kustomize's own message, or if kubectl is missing or too old.
+    Raises ConfigError with Kustomize's own message, or if kubectl is missing.
     """
-    refuse_old_kubectl()
-    done = _run(["kubectl", "kustomize", str(folder)])
+    refuse_missing_kubectl()
+    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ConfigError(f"Kustomize refuses {folder}: {done.stderr.strip()}")
     return [each for each in yaml.load_all(done.stdout, LOADER) if each]
 
 
-def refuse_old_kubectl() -> None:
-    """Raises ConfigError if kubectl is missing, or its built-in Kustomize is too old."""
-    said = _run(["kubectl", "version", "--client"]).stdout if shutil.which("kubectl") else ""
-    version = re.search(r"Kustomize Version: v(\d+)", said)
-    if version is None or int(version[1]) < OLDEST_KUSTOMIZE:
-        what = f"brings Kustomize {version[1]}" if version else "is not on PATH"
-        raise ConfigError(f"kubectl {what}; Kustomize {OLDEST_KUSTOMIZE} is needed. Install kubectl 1.29 or newer.")
-
-
-def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, check=False)
+def refuse_missing_kubectl() -> None:
+    """Raises ConfigError if there is no kubectl."""
+    if shutil.which("kubectl") is None:
+        raise ConfigError("kubectl is not on PATH; it has Kustomize. Install kubectl 1.29 or newer.")
 
 
 def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
     """Kustomize's entries for `--image NAME=REGISTRY/NAME@sha256:...`, by the names that the tree has given the images.
 
-    Raises ConfigError for another form, for a name that no manifest has, and for one that is given twice.
+    Raises ConfigError for another form, and for a name that no manifest has.
     """
     configured = yaml.safe_load((tree / "components" / "images" / "kustomization.yaml").read_text(encoding="utf-8"))
     names = {entry["name"]: entry.get("newName", entry["name"]) for entry in configured["images"]}
@@ -137,8 +116,6 @@ def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
             )
         if name not in names:
             raise ConfigError(f"--image {name}=...: no manifest has it. The images are {', '.join(names)}.")
-        if name in new:
-            raise ConfigError(f"--image {name} is given twice. Give it once.")
         repository, _, digest = reference.partition("@")
         new[name] = {"name": names[name], "newName": repository, "digest": digest}
     return list(new.values())
@@ -205,29 +182,18 @@ def render(
     made = manifests_of(experiment, overlay, chosen, image or (), only or ())
     write(made, out)
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-    if Stage.FILES in made:
-        for line in _how_to_copy(experiment, made[Stage.FILES], out):
-            console.print(line)
+    for line in _how_to_copy(experiment, made.get(Stage.FILES, ()), out):
+        console.print(line)
     console.print(f"Apply the steps in order and wait for each (can be repeated at any time): {out / 'run.sh'}")
 
 
-def _how_to_copy(experiment: Experiment, files: Sequence[Manifest], out: Path) -> list[str]:
-    """The commands that copy what no step makes, through the pod of the step `files`; none if there is nothing."""
-    (pod,) = (each["metadata"] for each in files if each["kind"] == "Pod")
-    kubectl, name = f"  kubectl -n {pod['namespace']}", pod["name"]
-    if not (copied := experiment.copied):
-        return []
-    folders = " ".join(sorted({str(path.parent) for path in copied}))
-    return [
-        "No step makes these files. Copy those that are not on the volumes yet; a path on the left is your own:",
-        f"  {out / 'run.sh'} --files",
-        f"{kubectl} wait --for=condition=Ready --timeout=10m pod/{name}",
-        f"{kubectl} exec {name} -- mkdir -p {folders}",
-        *(f"{kubectl} cp {_local(path)} {name}:{path}" for path in copied),
-        f"{kubectl} delete pod {name}",
+def _how_to_copy(experiment: Experiment, files: Iterable[Manifest], out: Path) -> list[str]:
+    """What is printed of the files that no step makes: how to copy each through the pod of the step `files`."""
+    lines = [
+        f"  kubectl -n {pod['namespace']} cp {path.relative_to(WORK) if WORK in path.parents else path.name} "
+        f"{pod['name']}:{path}"
+        for pod in (each["metadata"] for each in files)
+        for path in experiment.copied
     ]
-
-
-def _local(path: PurePosixPath) -> PurePosixPath:
-    """The path in the working folder that is `path` on the work volume; the name alone on another volume."""
-    return path.relative_to(WORK) if path.is_relative_to(WORK) else PurePosixPath(path.name)
+    first = f"No step makes these files. Copy those that are not on the volumes yet: {out / 'run.sh'} --files, then"
+    return [first, *lines] if lines else []

@@ -246,13 +246,14 @@ def benchmarks_on_volume(text: str) -> tuple[str, ...]:
 
     Raises ConfigError for a name that is known of no benchmark and has no path, and for a path that is on no volume.
     """
-    pairs = [] if text.strip() == "none" else [split_word(word) for word in benchmark_words(text)]
-    if unknown := [name for name, path in pairs if path is None and name not in BENCHMARKS]:
-        raise ConfigError(
-            f"--benchmarks: {unknown[0]!r} is no known benchmark. Known: {', '.join(BENCHMARKS)}. Of your own: "
-            f"{unknown[0]}=PATH, its file on the work volume; without an evaluation: none."
-        )
-    return tuple(name if path is None else f"{name}={on_volume(path)}" for name, path in pairs)
+    pairs = [] if text == "none" else [split_word(word) for word in benchmark_words(text)]
+    for name, path in pairs:
+        if path is None and name not in BENCHMARKS:
+            raise ConfigError(
+                f"--benchmarks: {name!r} is no known benchmark. Known: {', '.join(BENCHMARKS)}. For a file of your "
+                f"own, give {name}=PATH; for no evaluation, none."
+            )
+    return tuple(f"{name}={on_volume(path)}" if path else name for name, path in pairs)
 
 
 def patches(experiment: Experiment) -> list[Patch]:
@@ -265,12 +266,18 @@ def patches(experiment: Experiment) -> list[Patch]:
         *(json_patch({"kind": "RayJob", "name": name}, *_ray_job(experiment)) for name in (experiment.job, CHECK)),
         *(_job(name, *_on_one_node(experiment)) for name in (experiment.job, CHECK)),
         _job("prefetch", (ARGS, [experiment.model])),
+        json_patch({"kind": "Pod", "name": "files"}, ("/spec/containers/0/args", _folders(experiment))),
         *([_job("data", (ARGS, words))] if words else []),
         _job("benchmarks", (ARGS, ["benchmarks", ",".join(experiment.fetched), f"--out={BENCHMARKS_IN_POD}"])),
         *_pass_jobs(experiment),
         _job("evaluation", (ARGS, _evaluation_words(experiment)), *_indexes(experiment.shards)),
         _job("regrade", (ARGS, [f"{experiment.run_dir}/evaluation"])),
     ]
+
+
+def _folders(experiment: Experiment) -> list[str]:
+    """The folders that the pod of the step `files` makes, into which files are copied."""
+    return sorted({BENCHMARKS_IN_POD, *(str(path.parent) for path in experiment.copied)})
 
 
 def _job(name: str, *changes: Change) -> Patch:

@@ -42,7 +42,14 @@ ready() {
   [ "$version" -ge "$oldest" ] || stop "The cluster has Kubernetes 1.$version; 1.$oldest or newer is needed."
 }
 
-# KIND or KIND/NAME: of an operator, looked for before anything is downloaded
+# What operators of the manifests add to a cluster, looked for before anything is downloaded
+operators() {
+  ! grep -qx 'kind: RayJob' ./*.yaml || needs rayjobs
+  ! grep -qx 'kind: PodMonitor' ./*.yaml || needs podmonitors
+  [ -z "$queue" ] || needs "localqueues/$queue"
+}
+
+# KIND or KIND/NAME: of an operator
 needs() {
   kubectl -n "$namespace" get "$1" -o name > /dev/null 2> /dev/null && return
   case $1 in
@@ -90,6 +97,7 @@ admin() {
   [ -n "$found" ] ||
     stop "There is no namespace $namespace yet. Once, as the cluster's administrator: kubectl apply --server-side -f $PWD/$1"
   agree "The namespace $namespace" "$1" "$found" "$2"
+  operators
 }
 
 # FILE DIGEST: policies, accounts, monitors
@@ -115,6 +123,8 @@ shared() { kubectl apply --server-side -f "$1"; }
 files() {
   [ -n "$files" ] || return 0
   shared "$1"
+  kubectl wait --for=condition=Ready --timeout=10m -f "$1" || stop "The pod does not start: kubectl describe -f $PWD/$1"
+  say "It ends after four hours. When all files are copied: kubectl delete -f $PWD/$1"
   exit 0
 }
 

@@ -76,11 +76,7 @@ def chosen(experiment: Experiment, only: Sequence[Stage]) -> tuple[Stage, ...]:
     """The experiment's steps, or those of `only` and FIRST. Raises ConfigError for a step that it does not have."""
     own = stages_of(experiment)
     if missing := [stage for stage in only if stage not in (*own, Stage.REWARD)]:
-        raise ConfigError(
-            f"--only {missing[0]}: this run has no such step. It has {', '.join(own)}, and beside them "
-            "reward. An offline pass is drawn only where the method reads one and `reference:` names a file outside "
-            "the volumes; subset-reference exists only where pass_n is more than the rollouts that the run reads."
-        )
+        raise ConfigError(f"--only {missing[0]}: this run has no such step. It has {', '.join(own)}, and reward.")
     return tuple(dict.fromkeys((*FIRST, *only))) if only else own
 
 
@@ -142,8 +138,6 @@ def mappings(node: Any) -> Iterator[dict[str, Any]]:
 
 # The functions of run.sh. Calls that depend on what was rendered are written after them.
 SCRIPT = Path(__file__).with_name("run.sh")
-# Kinds that an operator adds to Kubernetes, by their names in `kubectl get`.
-OPERATORS = {"RayJob": "rayjobs", "PodMonitor": "podmonitors"}
 # The annotation with the digest of a step, by which run.sh sees whether the step has changed.
 DIGEST = "restrain-digest"
 PLATFORM = "configmap/runtime-environment"
@@ -182,15 +176,6 @@ def _settings(every: Sequence[Manifest]) -> list[str]:
     return [f"{name}={next(filter(None, values), '')}" for name, values in found.items()]
 
 
-def _needs(manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
-    """Calls by which `run.sh` checks, before anything is downloaded, that operators' kinds and the queue exist."""
-    every = [each for objects in manifests.values() for each in objects]
-    kinds = {each["kind"] for each in every}
-    queues = sorted({each["metadata"].get("labels", {}).get(QUEUE, "") for each in every} - {""})
-    wanted = [*(name for kind, name in OPERATORS.items() if kind in kinds), *(f"localqueues/{each}" for each in queues)]
-    return [f"needs {each}" for each in wanted]
-
-
 def _calls(stage: Stage, file: str, manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
     """The calls of a step in `run.sh`. Most are `step`, which applies the file and waits for its job."""
     objects = manifests[stage]
@@ -198,7 +183,7 @@ def _calls(stage: Stage, file: str, manifests: Mapping[Stage, Sequence[Manifest]
         return [f"{'shared' if stage is Stage.REWARD else stage} {file}"]
     marked, resource = _marked(stage, objects)
     if stage in SHARED:
-        return [f"{stage} {file} {marked}", *(_needs(manifests) if stage is Stage.ADMIN else [])]
+        return [f"{stage} {file} {marked}"]
     key = next((each["metadata"]["labels"].get(PASS) for each in objects if each["kind"] in JOBS), None)
     training = next((_resource(each) for each in manifests.get(Stage.TRAIN, ()) if each["kind"] in JOBS), "")
     words = f"{file} {resource} {marked}"

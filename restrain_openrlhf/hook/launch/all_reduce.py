@@ -4,7 +4,7 @@ As a program, this module prints what it found as one JSON line; `restrain gpu-c
 """
 
 import os
-import socket
+import sys
 import time
 from datetime import timedelta
 
@@ -24,19 +24,19 @@ PATIENCE = timedelta(minutes=5)
 TOLD = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
 
 
-def all_reduce(backend: str, address: str, rank: int, world: int, device: str, elements: int) -> tuple[int, float]:
+def all_reduce(
+    backend: str, host: str, port: int, rank: int, world: int, device: str, elements: int = ELEMENTS
+) -> tuple[int, float]:
     """Sum a tensor over all ranks, each of which calls this: the wrong elements of all sums, and a sum's seconds.
 
-    `address` is HOST:PORT of rank 0. Element i of rank r is (i mod VALUES) + r, so the sum is known without a GPU.
+    They meet at the TCPStore on `host`. Element i of rank r is (i mod VALUES) + r, so the sum is known beforehand.
     """
-    meeting = f"tcp://{address}"
-    distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=world, timeout=PATIENCE)
-    try:
-        values = torch.arange(elements, device=device).remainder_(VALUES).float()
-        expected = values * world + world * (world - 1) // 2
-        found = [_sum(values + rank, expected) for _ in range(REPEATS)]
-    finally:
-        distributed.destroy_process_group()
+    store = distributed.TCPStore(host, port, is_master=False, timeout=PATIENCE)
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
+    values = torch.arange(elements, device=device).remainder_(VALUES).float()
+    expected = values * world + world * (world - 1) // 2
+    found = [_sum(values + rank, expected) for _ in range(REPEATS)]
+    distributed.destroy_process_group()
     # The first sums also connect the ranks.
     return sum(wrong for wrong, _ in found), min(seconds for _, seconds in found)
 
@@ -51,17 +51,10 @@ def _sum(values: torch.Tensor, expected: torch.Tensor) -> tuple[int, float]:
     return int((values != expected).sum()), seconds
 
 
-class Rank:
-    """The process of one GPU, as training's are: a Ray actor that sees no other GPU."""
-
-    def address(self) -> str:
-        """This node's HOST:PORT, with a port that is free."""
-        with socket.socket() as taken:
-            taken.bind(("", 0))
-            return f"{ray.util.get_node_ip_address()}:{taken.getsockname()[1]}"
-
-    def all_reduce(self, address: str, rank: int, world: int) -> tuple[int, float]:
-        return all_reduce("nccl", address, rank, world, "cuda", ELEMENTS)
+@ray.remote(num_gpus=1, max_retries=0)
+def rank_on_gpu(host: str, port: int, rank: int, world: int) -> tuple[str, int, float]:
+    """As `all_reduce`, on one GPU, of which the process sees no other, as training's do; its node comes first."""
+    return ray.util.get_node_ip_address(), *all_reduce("nccl", host, port, rank, world, "cuda")
 
 
 def main() -> None:
@@ -69,13 +62,15 @@ def main() -> None:
     # A submitted job has a runtime environment of its own, which ours is added to.
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     ray.init(runtime_env={"env_vars": TOLD})
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    ranks = [ray.remote(num_gpus=1)(Rank).remote() for _ in range(gpus)]
-    places = ray.get([each.address.remote() for each in ranks])
-    sums = ray.get([each.all_reduce.remote(places[0], rank, gpus) for rank, each in enumerate(ranks)])
-    wrong, seconds = sum(wrong > 0 for wrong, _ in sums), max((seconds for _, seconds in sums), default=0.0)
-    nodes = len({place.rpartition(":")[0] for place in places})
-    print("\n" + dump({"gpus": gpus, "nodes": nodes, "wrong": wrong, "seconds": seconds, "bytes": 4 * ELEMENTS}))
+    host, gpus = ray.util.get_node_ip_address(), int(ray.cluster_resources().get("GPU", 0))
+    store = distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    nodes, wrong, seconds = zip(
+        *ray.get([rank_on_gpu.remote(host, store.port, i, gpus) for i in range(gpus)]), strict=True
+    )
+    # NCCL's own measure, the bus bandwidth.
+    speed = 2 * (gpus - 1) / gpus * 4 * ELEMENTS / max(seconds) / 1e9
+    found = {"gpus": gpus, "nodes": len({*nodes}), "wrong": sum(map(bool, wrong)), "gb_per_second": speed}
+    sys.stdout.write("\n" + dump(found))
 
 
 if __name__ == "__main__":
