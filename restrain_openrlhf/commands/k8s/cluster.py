@@ -19,7 +19,7 @@ STORAGE = "/spec/resources/requests/storage"
 MONITORS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 GPU, PRODUCT = "nvidia.com/gpu", "nvidia.com/gpu.product"
 # Where every pod has the certificates, and the variables by which programs find them.
-CA_FOLDER, CA_FILE = "/etc/restrain-ca", "ca.crt"
+CA_FOLDER = "/etc/restrain-ca"
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 # A name that looks like a secret's, and an address with a password.
 SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|KEY)$", re.IGNORECASE)
@@ -116,10 +116,9 @@ class Cluster(BaseModel):
         variables, mounts = dict(self.environment), list[dict[str, Any]]()
         if self.ca_certificate:
             config_map, _, key = self.ca_certificate.partition("/")
-            source = {"name": config_map, "items": [{"key": key, "path": CA_FILE}]}
-            pod["volumes"].append({"name": "ca-certificate", "configMap": source})
+            pod["volumes"].append({"name": "ca-certificate", "configMap": {"name": config_map}})
             mounts = [{"name": "ca-certificate", "mountPath": CA_FOLDER, "readOnly": True}]
-            variables |= dict.fromkeys(CA_VARIABLES, f"{CA_FOLDER}/{CA_FILE}")
+            variables |= dict.fromkeys(CA_VARIABLES, f"{CA_FOLDER}/{key}")
         for each in pod["containers"]:
             named = [{"name": name, "value": value} for name, value in variables.items()]
             each["env"] = list({one["name"]: one for one in [*named, *each.get("env", [])]}.values())

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +15,7 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.k8s import stages
 from restrain_openrlhf.commands.k8s.cluster import Cluster, Overlay, load_overlay
-from restrain_openrlhf.commands.k8s.experiment import (
-    WORK,
-    Experiment,
-    benchmarks_on_volume,
-    load_experiment,
-    patches,
-)
+from restrain_openrlhf.commands.k8s.experiment import WORK, Experiment, benchmarks_on_volume, load_experiment, patches
 from restrain_openrlhf.commands.k8s.stages import Manifest, Stage, write
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
@@ -37,11 +30,7 @@ BY_DIGEST = re.compile(r"(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9._-]+(?:/[a-z0-9._-
 
 
 def manifests_of(
-    experiment: Experiment,
-    overlay: Overlay,
-    cluster: Cluster,
-    images: Sequence[str],
-    only: Sequence[Stage] = (),
+    experiment: Experiment, overlay: Overlay, cluster: Cluster, images: Sequence[str], only: Sequence[Stage] = ()
 ) -> Mapping[Stage, list[Manifest]]:
     """The manifests of each step that the experiment needs, in order; with `only`, of those steps and FIRST.
 
@@ -49,8 +38,7 @@ def manifests_of(
     missing.
     """
     wanted = stages.chosen(experiment, only)
-    tree = _tree(experiment, overlay, cluster, images)
-    found = stages.by_stage(cluster.fitted(tree), wanted)
+    found = stages.by_stage(cluster.fitted(_tree(experiment, overlay, cluster, images)), wanted)
     _refuse_unset(each for objects in found.values() for each in objects)
     return {
         stage: objects if stage in stages.SHARED else stages.named(objects, experiment.name)
@@ -86,17 +74,15 @@ def build(folder: Path) -> list[Manifest]:
 
     Raises ConfigError with Kustomize's own message, or if kubectl is missing.
     """
-    refuse_missing_kubectl()
-    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise ConfigError(
+            "kubectl, which builds the manifests, is not on PATH. Install kubectl 1.29 or newer."
+        ) from None
     if done.returncode != 0:
         raise ConfigError(f"Kustomize refuses {folder}: {done.stderr.strip()}")
     return [each for each in yaml.load_all(done.stdout, LOADER) if each]
-
-
-def refuse_missing_kubectl() -> None:
-    """Raises ConfigError if there is no kubectl."""
-    if shutil.which("kubectl") is None:
-        raise ConfigError("kubectl is not on PATH; it has Kustomize. Install kubectl 1.29 or newer.")
 
 
 def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:

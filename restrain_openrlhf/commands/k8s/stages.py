@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import StrEnum
 from pathlib import Path
@@ -108,28 +108,24 @@ def stage_of(manifest: Manifest) -> str | None:
 
 
 def named(objects: Iterable[Manifest], name: str) -> list[Manifest]:
-    """Copies of objects under names of this experiment: `reference` becomes `reference-NAME`."""
+    """Copies of objects under names of this experiment, which labels, selectors and volumes follow.
+
+    `reference` becomes `reference-NAME`.
+    """
     copies = deepcopy(list(objects))
     configs = {each["metadata"]["name"] for each in copies if each["kind"] == "ConfigMap"}
-    for each in copies:
-        _fill(each, name, configs)
-        metadata = each["metadata"]
-        metadata["name"] = f"{metadata['name']}-{name}"
-        metadata["labels"] = {**metadata.get("labels", {}), EXPERIMENT: name}
-    return copies
-
-
-def _fill(manifest: Manifest, name: str, configs: Container[str]) -> None:
-    """Set the experiment's label and selectors to `name`, and let volumes follow the new names of ConfigMaps."""
-    for node in mappings(manifest):
+    for node in mappings(copies):
         if EXPERIMENT in node:
             node[EXPERIMENT] = name
         if (mounted := node.get("configMap")) and mounted["name"] in configs:
             mounted["name"] = f"{mounted['name']}-{name}"
+    for metadata in (each["metadata"] for each in copies):
+        metadata |= {"name": f"{metadata['name']}-{name}", "labels": {**metadata.get("labels", {}), EXPERIMENT: name}}
+    return copies
 
 
 def mappings(node: Any) -> Iterator[dict[str, Any]]:
-    """Every mapping in a manifest, from the manifest itself down."""
+    """Every mapping in manifests, from the manifests themselves down."""
     if isinstance(node, dict):
         yield node
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
