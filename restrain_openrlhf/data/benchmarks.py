@@ -116,7 +116,7 @@ def benchmark_words(text: str) -> tuple[str, ...]:
     Raises ConfigError if there is none, one is named twice, or one's name cannot be that of a folder.
     """
     words = dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
-    names = [_named(word)[0] for word in words]
+    names = [split_word(word)[0] for word in words]
     if not words or len(set(names)) != len(names):
         raise ConfigError(f"--benchmarks {text!r}: give one or more names, each once, such as aime24,math500.")
     for name in names:
@@ -135,7 +135,7 @@ def load_benchmark(
 
     Raises DataError for an unknown name, a set that cannot be loaded, a wrong row, a repeated id, and an empty set.
     """
-    name, path = _named(word)
+    name, path = split_word(word)
     if path is None and name not in BENCHMARKS:
         raise DataError(
             f"{word!r} is no known benchmark.{did_you_mean(name.replace('-', '_'), BENCHMARKS)} Known: "
@@ -164,11 +164,12 @@ def load_benchmark(
 
 def is_own_file(word: str) -> bool:
     """Whether a word of the list of benchmarks names a file of the user's, and not a known benchmark, or its copy."""
-    name, path = _named(word)
+    name, path = split_word(word)
     return path is not None and name not in BENCHMARKS
 
 
-def _named(word: str) -> tuple[str, Path | None]:
+def split_word(word: str) -> tuple[str, Path | None]:
+    """The name of a benchmark and the path of its file; None if the word has none."""
     name, equals, path = word.partition("=")
     if equals:
         return name, Path(path)

@@ -3,18 +3,20 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from os import environ
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.gpu_check import CheckOutcome, Verdict, failed
+from restrain_openrlhf.commands.gpu_check import CheckOutcome, Verdict, failed, judged, measured, skipped
 from restrain_openrlhf.commands.gpu_check.gradient import check_gradient
 from restrain_openrlhf.commands.gpu_check.memory import check_memory
 from restrain_openrlhf.commands.gpu_check.small_run import check_training
 from restrain_openrlhf.commands.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.this_machine import HostRun
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.jsonl import dump
@@ -23,8 +25,33 @@ from restrain_openrlhf.errors import ConfigError, RestrainError
 
 # Of the command's own folder, new or empty, and the configuration of the run that is to be started afterwards, if any.
 Check = Callable[[Path, RunConfig | None], list[CheckOutcome]]
-Name = Literal["gradient", "training", "memory"]
-CHECKS: Mapping[Name, Check] = {"gradient": check_gradient, "training": check_training, "memory": check_memory}
+Name = Literal["gradient", "training", "memory", "nccl"]
+ALL_REDUCE = "restrain_openrlhf.hook.launch.all_reduce"
+
+
+def check_nccl(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
+    """Sum a tensor over all GPUs of the Ray cluster, or of this machine. Skipped where nothing is exchanged."""
+    from restrain_openrlhf.machine.devices import visible_gpus  # noqa: PLC0415
+
+    if not visible_gpus()[1:] and "RAY_ADDRESS" not in environ:
+        return [skipped("sums by NCCL", "it needs more than one GPU")]
+    (found,) = measured(ALL_REDUCE, [], out / "nccl.log")
+    return [judge_sums(GpuLayout.of(HostRun.of(config).flags).needed if config else 1, **found)]
+
+
+def judge_sums(needed: int, gpus: int, nodes: int, wrong: int, gb_per_second: float) -> CheckOutcome:
+    """Failed if a GPU has a wrong sum, or there are fewer than CONFIG needs. The bandwidth is only reported."""
+    right = f"{gpus - wrong} of {gpus} GPUs on {nodes} nodes have the right sum ({needed} GPUs are needed)"
+    holds = not wrong and gpus >= needed
+    return judged("sums by NCCL", holds, f"{right}; {gb_per_second:.1f} GB/s of bus bandwidth")
+
+
+CHECKS: Mapping[Name, Check] = {
+    "gradient": check_gradient,
+    "training": check_training,
+    "memory": check_memory,
+    "nccl": check_nccl,
+}
 COLOURS: Mapping[Verdict, str] = {"pass": "green", "fail": "red", "skipped": "yellow"}
 RESULTS = "gpu-check.jsonl"
 # Without this refusal, checks that pass on a CPU could be mistaken for those of a GPU.

@@ -2,13 +2,12 @@
 
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
@@ -16,33 +15,22 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.k8s import stages
 from restrain_openrlhf.commands.k8s.cluster import Cluster, Overlay, load_overlay
-from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experiment, patches
+from restrain_openrlhf.commands.k8s.experiment import WORK, Experiment, benchmarks_on_volume, load_experiment, patches
 from restrain_openrlhf.commands.k8s.stages import Manifest, Stage, write
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.documents import KUBERNETES, LOADER
-from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
+from restrain_openrlhf.data.benchmarks import PAPER_BENCHMARKS
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
-OLDEST_KUSTOMIZE = 5
 UNSET_HOST = "registry.invalid/"
 # A registry, its port, the parts of the repository in lower case, a tag that counts for nothing, and the digest.
 BY_DIGEST = re.compile(r"(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9._-]+(?:/[a-z0-9._-]+)*(?::[\w.-]+)?@sha256:[0-9a-f]{64}")
-# The tree marks objects whose image is unset. No image is unset after rendering, so the mark goes.
-UNMARK = {
-    "target": {"annotationSelector": "restrain-openrlhf/image-registry=registry.invalid"},
-    "operations": [{"op": "remove", "path": "/metadata/annotations/restrain-openrlhf~1image-registry"}],
-}
 
 
 def manifests_of(
-    experiment: Experiment,
-    overlay: Overlay,
-    cluster: Cluster,
-    images: Sequence[str],
-    benchmarks: Sequence[str],
-    only: Sequence[Stage] = (),
+    experiment: Experiment, overlay: Overlay, cluster: Cluster, images: Sequence[str], only: Sequence[Stage] = ()
 ) -> Mapping[Stage, list[Manifest]]:
     """The manifests of each step that the experiment needs, in order; with `only`, of those steps and FIRST.
 
@@ -50,8 +38,7 @@ def manifests_of(
     missing.
     """
     wanted = stages.chosen(experiment, only)
-    tree = _tree(experiment, overlay, cluster, images, benchmarks)
-    found = stages.by_stage(cluster.fitted(tree), wanted)
+    found = stages.by_stage(cluster.fitted(_tree(experiment, overlay, cluster, images)), wanted)
     _refuse_unset(each for objects in found.values() for each in objects)
     return {
         stage: objects if stage in stages.SHARED else stages.named(objects, experiment.name)
@@ -59,9 +46,7 @@ def manifests_of(
     }
 
 
-def _tree(
-    experiment: Experiment, overlay: Overlay, cluster: Cluster, images: Sequence[str], benchmarks: Sequence[str]
-) -> list[Manifest]:
+def _tree(experiment: Experiment, overlay: Overlay, cluster: Cluster, images: Sequence[str]) -> list[Manifest]:
     """All objects of the overlay, patched for this cluster and this experiment."""
     tree = overlay.path.parents[1]
     with tempfile.TemporaryDirectory(prefix="restrain-k8s-") as made:
@@ -69,11 +54,13 @@ def _tree(
         document = {
             # Kustomize accepts only relative paths of a base.
             "resources": [os.path.relpath(overlay.path, folder)],
-            "configMapGenerator": _own_configuration(experiment, overlay),
+            "configMapGenerator": [
+                {"name": f"{experiment.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}
+            ],
             # A patch whose target the overlay lacks changes nothing.
             "patches": [
                 {"target": patch["target"], "patch": yaml.safe_dump(patch["operations"], sort_keys=False)}
-                for patch in (*patches(experiment, benchmarks), *cluster.patches(), UNMARK)
+                for patch in (*patches(experiment), *cluster.patches())
             ],
             "images": _new_images(images, tree),
         }
@@ -82,45 +69,26 @@ def _tree(
         return build(folder)
 
 
-def _own_configuration(experiment: Experiment, overlay: Overlay) -> list[dict[str, Any]]:
-    """The experiment's ConfigMap, which replaces the overlay's.
-
-    Kustomize refuses to replace one that does not exist.
-    """
-    if experiment.job not in map(stages.stage_of, build(overlay.path)):
-        return []
-    return [{"name": f"{experiment.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}]
-
-
 def build(folder: Path) -> list[Manifest]:
     """The objects that Kustomize builds from a folder.
 
-    Raises ConfigError with Kustomize's own message, or if kubectl is missing or too old.
+    Raises ConfigError with Kustomize's own message, or if kubectl is missing.
     """
-    refuse_old_kubectl()
-    done = _run(["kubectl", "kustomize", str(folder)])
+    try:
+        done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise ConfigError(
+            "kubectl, which builds the manifests, is not on PATH. Install kubectl 1.29 or newer."
+        ) from None
     if done.returncode != 0:
         raise ConfigError(f"Kustomize refuses {folder}: {done.stderr.strip()}")
     return [each for each in yaml.load_all(done.stdout, LOADER) if each]
 
 
-def refuse_old_kubectl() -> None:
-    """Raises ConfigError if kubectl is missing, or its built-in Kustomize is too old."""
-    said = _run(["kubectl", "version", "--client"]).stdout if shutil.which("kubectl") else ""
-    version = re.search(r"Kustomize Version: v(\d+)", said)
-    if version is None or int(version[1]) < OLDEST_KUSTOMIZE:
-        what = f"brings Kustomize {version[1]}" if version else "is not on PATH"
-        raise ConfigError(f"kubectl {what}; Kustomize {OLDEST_KUSTOMIZE} is needed. Install kubectl 1.29 or newer.")
-
-
-def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, check=False)
-
-
 def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
     """Kustomize's entries for `--image NAME=REGISTRY/NAME@sha256:...`, by the names that the tree has given the images.
 
-    Raises ConfigError for another form, for a name that no manifest has, and for one that is given twice.
+    Raises ConfigError for another form, and for a name that no manifest has.
     """
     configured = yaml.safe_load((tree / "components" / "images" / "kustomization.yaml").read_text(encoding="utf-8"))
     names = {entry["name"]: entry.get("newName", entry["name"]) for entry in configured["images"]}
@@ -134,8 +102,6 @@ def _new_images(words: Iterable[str], tree: Path) -> list[dict[str, str]]:
             )
         if name not in names:
             raise ConfigError(f"--image {name}=...: no manifest has it. The images are {', '.join(names)}.")
-        if name in new:
-            raise ConfigError(f"--image {name} is given twice. Give it once.")
         repository, _, digest = reference.partition("@")
         new[name] = {"name": names[name], "newName": repository, "digest": digest}
     return list(new.values())
@@ -182,7 +148,11 @@ def render(
         ),
     ] = None,
     benchmarks: Annotated[
-        str | None, step_option(help="Benchmarks to evaluate, comma-separated.", show_default="the paper's")
+        str | None,
+        step_option(
+            help="Comma-separated: names, or NAME=PATH with a file on the work volume; or none.",
+            show_default="the paper's",
+        ),
     ] = None,
     manifests: Annotated[
         Path, typer.Option(help="Kustomize tree: a copy of the repository's k8s/.", show_default="the package's")
@@ -192,15 +162,24 @@ def render(
     chosen = options.over(cluster)
     overlay = load_overlay(chosen, manifests)
     overridden = parse_overrides(overrides or [])
-    experiment = load_experiment(config, overridden, overlay.nodes, shards or overlay.nodes.gpus_per_node)
-    names = PAPER_BENCHMARKS if benchmarks is None else _known_benchmarks(benchmarks)
-    write(manifests_of(experiment, overlay, chosen, image or (), names, only or ()), out)
+    words = PAPER_BENCHMARKS if benchmarks is None else benchmarks_on_volume(benchmarks)
+    parts = shards or overlay.nodes.gpus_per_node
+    experiment = load_experiment(config, overridden, overlay.nodes, parts, words)
+    made = manifests_of(experiment, overlay, chosen, image or (), only or ())
+    write(made, out)
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    for line in _how_to_copy(experiment, made.get(Stage.FILES, ()), out):
+        console.print(line)
     console.print(f"Apply the steps in order and wait for each (can be repeated at any time): {out / 'run.sh'}")
 
 
-def _known_benchmarks(benchmarks: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in benchmarks.split(",")))
-    if unknown := [name for name in names if name not in BENCHMARKS]:
-        raise ConfigError(f"--benchmarks: {unknown[0]!r} is no known benchmark. Known: {', '.join(BENCHMARKS)}.")
-    return names
+def _how_to_copy(experiment: Experiment, files: Iterable[Manifest], out: Path) -> list[str]:
+    """What is printed of the files that no step makes: how to copy each through the pod of the step `files`."""
+    lines = [
+        f"  kubectl -n {pod['namespace']} cp {path.relative_to(WORK) if WORK in path.parents else path.name} "
+        f"{pod['name']}:{path}"
+        for pod in (each["metadata"] for each in files)
+        for path in experiment.copied
+    ]
+    first = f"No step makes these files. Copy those that are not on the volumes yet: {out / 'run.sh'} --files, then"
+    return [first, *lines] if lines else []

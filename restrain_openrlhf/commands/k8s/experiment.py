@@ -17,7 +17,7 @@ from restrain_openrlhf.config.documents import dump_yaml
 from restrain_openrlhf.config.gpu_layout import LONGEST_PREFIX, Layout, NodeShape, plan, run_name
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import EngineLimits, RunConfig, load_run_config
-from restrain_openrlhf.data.benchmarks import BENCHMARKS
+from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS, benchmark_words, split_word
 from restrain_openrlhf.data.sources import TRAINING_SETS
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.folder import adapts_at_test_time
@@ -41,6 +41,8 @@ SECONDS_A_DAY = 86_400
 POD_CLOCK = "/spec/template/spec/activeDeadlineSeconds"
 RAY_CLOCKS = ("/spec/activeDeadlineSeconds", "/spec/preRunningDeadlineSeconds")
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
+# The step that tries the GPUs in training's own pods.
+CHECK = "gpu-check"
 BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
 PROMPT_FILE = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
 
@@ -89,7 +91,7 @@ class Experiment:
     """Everything that the manifests depend on. `document` is the configuration file in the pods.
 
     `offline` is the offline pass to be drawn. It is None if the run reads none, or reads one that is on a volume
-    already.
+    already. `benchmarks` are words of `restrain eval`, with paths on a volume; without any there is no evaluation.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Experiment:
     layout: Layout
     shards: int
     offline: SharedPass | None
+    benchmarks: tuple[str, ...]
     # None keeps the deadline of the base manifests.
     deadline_days: float | None
 
@@ -118,11 +121,34 @@ class Experiment:
         return str(self.flags["data.prompt_dataset"])
 
     @property
+    def fetched(self) -> list[str]:
+        """The benchmarks that have no file of the user's."""
+        return [word for word in self.benchmarks if "=" not in word]
+
+    @property
+    def copied(self) -> list[PurePosixPath]:
+        """The files and folders on the volumes that no step makes, so that the user copies them there."""
+        reads_own = self.job == "train" and self.offline is None
+        own = [
+            *([self.model] if self.model.startswith("/") else []),
+            *([] if data_words(self.prompts, self.job) else [self.prompts]),
+            *([self.document["reference"]] if reads_own and "reference" in self.document else []),
+            *(path for word in self.benchmarks if (path := word.partition("=")[2])),
+        ]
+        return [PurePosixPath(path) for path in own]
+
+    @property
     def text(self) -> str:
         return dump_yaml(self.document, sort_keys=False, allow_unicode=True, width=120)
 
 
-def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape, shards: int = 8) -> Experiment:
+def load_experiment(
+    path: Path,
+    overrides: dict[str, object],
+    shape: NodeShape,
+    shards: int = 8,
+    benchmarks: Sequence[str] = PAPER_BENCHMARKS,
+) -> Experiment:
     """Read a configuration as `restrain train` would, and move its paths to the cluster's volumes.
 
     Raises ConfigError for a wrong configuration, a checkpoint that would never be written or resumed, or a layout that
@@ -146,6 +172,7 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape, 
         layout=plan(flags, shape),
         shards=shards,
         offline=offline,
+        benchmarks=() if test_time else tuple(benchmarks),
         deadline_days=config.deadline_days,
     )
 
@@ -214,22 +241,43 @@ def json_patch(target: Mapping[str, str], *changes: Change, op: str = "replace")
     }
 
 
-def patches(experiment: Experiment, benchmarks: Sequence[str]) -> list[Patch]:
-    """Patches for the RayJob (a Job on one node) and for every batch Job, by their names in the tree.
+def benchmarks_on_volume(text: str) -> tuple[str, ...]:
+    """The words of `--benchmarks`, with paths as the pods see them; without any for `none`.
 
-    `benchmarks` are names of benchmarks. An experiment without an offline pass gets no patch for one.
+    Raises ConfigError for a name that is known of no benchmark and has no path, and for a path that is on no volume.
+    """
+    pairs = [] if text == "none" else [split_word(word) for word in benchmark_words(text)]
+    for name, path in pairs:
+        if path is None and name not in BENCHMARKS:
+            raise ConfigError(
+                f"--benchmarks: {name!r} is no known benchmark. Known: {', '.join(BENCHMARKS)}. For a file of your "
+                f"own, give {name}=PATH; for no evaluation, none."
+            )
+    return tuple(f"{name}={on_volume(path)}" if path else name for name, path in pairs)
+
+
+def patches(experiment: Experiment) -> list[Patch]:
+    """Patches for the RayJobs (Jobs on one node) and for every batch Job, by their names in the tree.
+
+    An experiment without an offline pass gets no patch for one.
     """
     words = data_words(experiment.prompts, experiment.job)
     return [
-        json_patch({"kind": "RayJob", "name": experiment.job}, *_ray_job(experiment)),
-        _job(experiment.job, *_on_one_node(experiment)),
+        *(json_patch({"kind": "RayJob", "name": name}, *_ray_job(experiment)) for name in (experiment.job, CHECK)),
+        *(_job(name, *_on_one_node(experiment)) for name in (experiment.job, CHECK)),
         _job("prefetch", (ARGS, [experiment.model])),
+        json_patch({"kind": "Pod", "name": "files"}, ("/spec/containers/0/args", _folders(experiment))),
         *([_job("data", (ARGS, words))] if words else []),
-        _job("benchmarks", (ARGS, ["benchmarks", ",".join(benchmarks), f"--out={BENCHMARKS_IN_POD}"])),
+        _job("benchmarks", (ARGS, ["benchmarks", ",".join(experiment.fetched), f"--out={BENCHMARKS_IN_POD}"])),
         *_pass_jobs(experiment),
-        _job("evaluation", (ARGS, _evaluation_words(experiment, benchmarks)), *_indexes(experiment.shards)),
+        _job("evaluation", (ARGS, _evaluation_words(experiment)), *_indexes(experiment.shards)),
         _job("regrade", (ARGS, [f"{experiment.run_dir}/evaluation"])),
     ]
+
+
+def _folders(experiment: Experiment) -> list[str]:
+    """The folders that the pod of the step `files` makes, into which files are copied."""
+    return sorted({BENCHMARKS_IN_POD, *(str(path.parent) for path in experiment.copied)})
 
 
 def _job(name: str, *changes: Change) -> Patch:
@@ -292,7 +340,7 @@ def _pass_jobs(experiment: Experiment) -> list[Patch]:
     ]
 
 
-def _evaluation_words(experiment: Experiment, benchmarks: Sequence[str]) -> list[str]:
+def _evaluation_words(experiment: Experiment) -> list[str]:
     """`restrain eval` of the trained model, with the prompt template and the longest response of its training.
 
     Benchmarks are read from the work volume, because the pods have no network.
@@ -300,7 +348,7 @@ def _evaluation_words(experiment: Experiment, benchmarks: Sequence[str]) -> list
     flags = experiment.flags
     options = {
         "model": f"{experiment.run_dir}/model",
-        "benchmarks": ",".join(benchmarks),
+        "benchmarks": ",".join(experiment.benchmarks),
         "benchmark-dir": BENCHMARKS_IN_POD,
         "out": f"{experiment.run_dir}/evaluation",
         "max-new-tokens": flags["rollout.max_new_tokens"],

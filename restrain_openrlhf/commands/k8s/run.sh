@@ -4,13 +4,15 @@
 # to take back. To run it anew or otherwise, delete it first; what it has done lies on the volumes and is not lost.
 #   --keep-platform    keep the namespace's platform as it is, where it was rendered with other settings
 #   --despite-premise  train although `restrain premise` warns
+#   --without-gpu-check  do not try the GPUs, as where another experiment has done so
+#   --files            start the pod through which files are copied, and nothing after it
 set -eu
 cd "$(dirname "$0")"
 # Seconds between two looks at a job, and until what cannot end well by itself is given up.
 pause=${RESTRAIN_POLL_SECONDS:-15}
 patience=${RESTRAIN_PATIENCE_SECONDS:-600}
 oldest=30
-keep="" despite=""
+keep="" despite="" unchecked="" files=""
 
 say() { printf '%s\n' "$*"; }
 
@@ -23,9 +25,12 @@ for word; do
   case $word in
     --keep-platform) keep=yes ;;
     --despite-premise) despite=yes ;;
-    *) stop "there is no option $word: --keep-platform and --despite-premise are all." ;;
+    --without-gpu-check) unchecked=yes ;;
+    --files) files=yes ;;
+    *) stop "there is no option $word: --keep-platform, --despite-premise, --without-gpu-check and --files are all." ;;
   esac
 done
+[ -z "$files" ] || [ -n "$(find . -name '*-files.yaml')" ] || stop "this rendering has no step files. Render it without --only."
 command -v kubectl > /dev/null || stop "kubectl is not on PATH. Install kubectl 1.29 or newer."
 
 ask() { kubectl -n "$namespace" get "$@" || stop "The cluster does not answer. Run this again when it does."; }
@@ -37,7 +42,14 @@ ready() {
   [ "$version" -ge "$oldest" ] || stop "The cluster has Kubernetes 1.$version; 1.$oldest or newer is needed."
 }
 
-# KIND or KIND/NAME: of an operator, looked for before anything is downloaded
+# What operators of the manifests add to a cluster, looked for before anything is downloaded
+operators() {
+  ! grep -qx 'kind: RayJob' ./*.yaml || needs rayjobs
+  ! grep -qx 'kind: PodMonitor' ./*.yaml || needs podmonitors
+  [ -z "$queue" ] || needs "localqueues/$queue"
+}
+
+# KIND or KIND/NAME: of an operator
 needs() {
   kubectl -n "$namespace" get "$1" -o name > /dev/null 2> /dev/null && return
   case $1 in
@@ -85,6 +97,7 @@ admin() {
   [ -n "$found" ] ||
     stop "There is no namespace $namespace yet. Once, as the cluster's administrator: kubectl apply --server-side -f $PWD/$1"
   agree "The namespace $namespace" "$1" "$found" "$2"
+  operators
 }
 
 # FILE DIGEST: policies, accounts, monitors
@@ -105,6 +118,15 @@ claims() {
 
 # FILE: applied each time
 shared() { kubectl apply --server-side -f "$1"; }
+
+# FILE: the pod through which files are copied, and nothing after it
+files() {
+  [ -n "$files" ] || return 0
+  shared "$1"
+  kubectl wait --for=condition=Ready --timeout=10m -f "$1" || stop "The pod does not start: kubectl describe -f $PWD/$1"
+  say "It ends after four hours. When all files are copied: kubectl delete -f $PWD/$1"
+  exit 0
+}
 
 # KEY JOB: another experiment may be drawing the same offline pass. Then wait, and find it drawn.
 pass() {
@@ -157,7 +179,7 @@ $queue: {.status.conditions[?(@.type==\"QuotaReserved\")].message}{\"\n\"}{end}"
 # What ends well by nobody's waiting.
 hopeless='ErrImage|ImagePullBackOff|InvalidImageName|CreateContainer(Config)?Error|RunContainerError|CrashLoopBackOff'
 hopeless="$hopeless|storageclass.* not found|no storage class is set|persistentvolumeclaim .* not found"
-hopeless="$hopeless|serviceaccount .* not found|violates PodSecurity|more than the whole quota|> maximum capacity"
+hopeless="$hopeless|(serviceaccount|configmap) .* not found|violates PodSecurity|more than the whole quota|> maximum capacity"
 
 # JOB REASONS: says why it waits whenever that changes, and gives up what has been hopeless for long enough
 explain() {
@@ -236,12 +258,23 @@ step() {
   esac
 }
 
+# JOB: whether it has begun; no job has not
+begun() {
+  [ -n "$1" ] || return 1
+  now=$(state "$1") || exit 1
+  [ "$now" != absent ]
+}
+
+# FILE JOB DIGEST TRAINING: tries the GPUs, and NCCL between them, before the first long run
+gpu_check() {
+  [ -z "$unchecked" ] && ! begun "${4:-}" || return 0
+  step "$1" "$2" "$3"
+  kubectl -n "$namespace" logs "job/${2#*/}" --tail=40 || :
+}
+
 # FILE JOB DIGEST TRAINING: what the offline pass says of the training that comes next, unless that has begun
 premise() {
-  if [ -n "${4:-}" ]; then
-    now=$(state "$4") || exit 1
-    [ "$now" = absent ] || return 0
-  fi
+  ! begun "${4:-}" || return 0
   step "$1" "$2" "$3"
   told=$(kubectl -n "$namespace" logs "$2") ||
     stop "The output of $2 is gone. kubectl -n $namespace delete $2, and run this again."

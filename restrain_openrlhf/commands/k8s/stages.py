@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.commands.k8s.experiment import PASS, QUEUE, Experiment, data_words
+from restrain_openrlhf.commands.k8s.experiment import CHECK, PASS, QUEUE, Experiment, data_words
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 
@@ -31,6 +31,7 @@ class Stage(StrEnum):
     DATA = "data"
     BENCHMARKS = "benchmarks"
     FILES = "files"
+    GPU_CHECK = CHECK
     REFERENCE = "reference"
     MERGE_REFERENCE = "merge-reference"
     SUBSET_REFERENCE = "subset-reference"
@@ -47,6 +48,8 @@ OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE, Stage.SUBSET_REFERENCE)
 SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS, Stage.REWARD})
 # Steps that every other step needs, so each rendering has them. run.sh leaves what exists already alone.
 FIRST = (Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS)
+# Steps that read training's configuration before training is applied.
+READERS = (Stage.GPU_CHECK, Stage.PREMISE)
 # Kinds whose completion run.sh waits for.
 JOBS = ("Job", "RayJob")
 
@@ -55,27 +58,25 @@ def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
     """The steps that this experiment needs.
 
     The model is not downloaded if it is on a volume, nor prompts that are the user's own. An offline pass has steps
-    only if it is to be drawn.
+    only if it is to be drawn. Benchmarks that have no file of the user's are fetched.
     """
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
     known = (Stage.DATA,) if data_words(experiment.prompts, experiment.job) else ()
-    first = (*FIRST, *from_hub, *known)
+    first = (*FIRST, Stage.FILES, *from_hub, *known)
     if experiment.job == "test-time":
         return (*first, Stage.TEST_TIME)
     offline = OFFLINE_PASS[: 0 if experiment.offline is None else 2 + experiment.offline.is_cut]
     checked = (Stage.PREMISE,) if "reference" in experiment.document else ()
-    return (*first, Stage.BENCHMARKS, *offline, *checked, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+    fetched = (Stage.BENCHMARKS,) if experiment.fetched else ()
+    graded = (Stage.EVALUATION, Stage.REGRADE) if experiment.benchmarks else ()
+    return (*first, *fetched, Stage.GPU_CHECK, *offline, *checked, Stage.TRAIN, *graded)
 
 
 def chosen(experiment: Experiment, only: Sequence[Stage]) -> tuple[Stage, ...]:
     """The experiment's steps, or those of `only` and FIRST. Raises ConfigError for a step that it does not have."""
     own = stages_of(experiment)
-    if missing := [stage for stage in only if stage not in (*own, Stage.FILES, Stage.REWARD)]:
-        raise ConfigError(
-            f"--only {missing[0]}: this run has no such step. It has {', '.join(own)}, and beside them files and "
-            "reward. An offline pass is drawn only where the method reads one and `reference:` names a file outside "
-            "the volumes; subset-reference exists only where pass_n is more than the rollouts that the run reads."
-        )
+    if missing := [stage for stage in only if stage not in (*own, Stage.REWARD)]:
+        raise ConfigError(f"--only {missing[0]}: this run has no such step. It has {', '.join(own)}, and reward.")
     return tuple(dict.fromkeys((*FIRST, *only))) if only else own
 
 
@@ -83,11 +84,9 @@ def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[
     """The manifests of each of `stages`. Raises ConfigError for a step that the overlay does not have."""
     objects = list(manifests)
     found = {stage: [each for each in objects if stage_of(each) == stage] for stage in stages}
-    if found.get(Stage.PREMISE):
-        # The premise step reads training's configuration before training is applied.
-        found[Stage.PREMISE] += [
-            each for each in objects if each["kind"] == "ConfigMap" and stage_of(each) == Stage.TRAIN
-        ]
+    configuration = [each for each in objects if each["kind"] == "ConfigMap" and stage_of(each) == Stage.TRAIN]
+    for stage in (stage for stage in READERS if found.get(stage)):
+        found[stage] += configuration
     for stage, its_objects in found.items():
         if not its_objects:
             raise ConfigError(f"This overlay has no {stage} step. Choose another overlay, or leave it out of --only.")
@@ -109,28 +108,24 @@ def stage_of(manifest: Manifest) -> str | None:
 
 
 def named(objects: Iterable[Manifest], name: str) -> list[Manifest]:
-    """Copies of objects under names of this experiment: `reference` becomes `reference-NAME`."""
+    """Copies of objects under names of this experiment, which labels, selectors and volumes follow.
+
+    `reference` becomes `reference-NAME`.
+    """
     copies = deepcopy(list(objects))
     configs = {each["metadata"]["name"] for each in copies if each["kind"] == "ConfigMap"}
-    for each in copies:
-        _fill(each, name, configs)
-        metadata = each["metadata"]
-        metadata["name"] = f"{metadata['name']}-{name}"
-        metadata["labels"] = {**metadata.get("labels", {}), EXPERIMENT: name}
-    return copies
-
-
-def _fill(manifest: Manifest, name: str, configs: Container[str]) -> None:
-    """Set the experiment's label and selectors to `name`, and let volumes follow the new names of ConfigMaps."""
-    for node in mappings(manifest):
+    for node in mappings(copies):
         if EXPERIMENT in node:
             node[EXPERIMENT] = name
         if (mounted := node.get("configMap")) and mounted["name"] in configs:
             mounted["name"] = f"{mounted['name']}-{name}"
+    for metadata in (each["metadata"] for each in copies):
+        metadata |= {"name": f"{metadata['name']}-{name}", "labels": {**metadata.get("labels", {}), EXPERIMENT: name}}
+    return copies
 
 
 def mappings(node: Any) -> Iterator[dict[str, Any]]:
-    """Every mapping in a manifest, from the manifest itself down."""
+    """Every mapping in manifests, from the manifests themselves down."""
     if isinstance(node, dict):
         yield node
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
@@ -139,8 +134,6 @@ def mappings(node: Any) -> Iterator[dict[str, Any]]:
 
 # The functions of run.sh. Calls that depend on what was rendered are written after them.
 SCRIPT = Path(__file__).with_name("run.sh")
-# Kinds that an operator adds to Kubernetes, by their names in `kubectl get`.
-OPERATORS = {"RayJob": "rayjobs", "PodMonitor": "podmonitors"}
 # The annotation with the digest of a step, by which run.sh sees whether the step has changed.
 DIGEST = "restrain-digest"
 PLATFORM = "configmap/runtime-environment"
@@ -179,27 +172,19 @@ def _settings(every: Sequence[Manifest]) -> list[str]:
     return [f"{name}={next(filter(None, values), '')}" for name, values in found.items()]
 
 
-def _needs(manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
-    """Calls by which `run.sh` checks, before anything is downloaded, that operators' kinds and the queue exist."""
-    every = [each for objects in manifests.values() for each in objects]
-    kinds = {each["kind"] for each in every}
-    queues = sorted({each["metadata"].get("labels", {}).get(QUEUE, "") for each in every} - {""})
-    wanted = [*(name for kind, name in OPERATORS.items() if kind in kinds), *(f"localqueues/{each}" for each in queues)]
-    return [f"needs {each}" for each in wanted]
-
-
 def _calls(stage: Stage, file: str, manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
     """The calls of a step in `run.sh`. Most are `step`, which applies the file and waits for its job."""
     objects = manifests[stage]
     if stage in (Stage.CLAIMS, Stage.REWARD, Stage.FILES):
-        return [f"{'claims' if stage is Stage.CLAIMS else 'shared'} {file}"]
+        return [f"{'shared' if stage is Stage.REWARD else stage} {file}"]
     marked, resource = _marked(stage, objects)
     if stage in SHARED:
-        return [f"{stage} {file} {marked}", *(_needs(manifests) if stage is Stage.ADMIN else [])]
+        return [f"{stage} {file} {marked}"]
     key = next((each["metadata"]["labels"].get(PASS) for each in objects if each["kind"] in JOBS), None)
     training = next((_resource(each) for each in manifests.get(Stage.TRAIN, ()) if each["kind"] in JOBS), "")
-    call = f"{'premise' if stage is Stage.PREMISE else 'step'} {file} {resource} {marked}"
-    return [*([f"pass {key} {resource}"] if key else []), f"{call} {training}" if stage is Stage.PREMISE else call]
+    words = f"{file} {resource} {marked}"
+    call = f"{stage.replace('-', '_')} {words} {training}" if stage in READERS else f"step {words}"
+    return [*([f"pass {key} {resource}"] if key else []), call]
 
 
 def _marked(stage: Stage, objects: Sequence[Manifest]) -> tuple[str, str]:

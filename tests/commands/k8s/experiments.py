@@ -15,7 +15,6 @@ from restrain_openrlhf.commands.k8s.command import LOADER
 from restrain_openrlhf.commands.k8s.experiment import Experiment, Patch, load_experiment, patches
 from restrain_openrlhf.commands.k8s.stages import SHARED, named, stage_of, stages_of
 from restrain_openrlhf.config.documents import KUBERNETES
-from restrain_openrlhf.data.benchmarks import PAPER_BENCHMARKS
 from tests.command_line import Done, restrain
 from tests.commands.k8s.manifests import Object, needs_kustomize, overlay
 from tests.conftest import ROOT
@@ -74,7 +73,7 @@ def steps(preset: str, name: str) -> list[Object]:
     """
     made = experiment(preset, name)
     objects = copy.deepcopy([each for each in overlay(name) if stage_of(each) in stages_of(made)])
-    for patch in patches(made, PAPER_BENCHMARKS):
+    for patch in patches(made):
         for each in _targets(objects, patch):
             for operation in patch["operations"]:
                 replace(each, operation["path"], operation["value"])

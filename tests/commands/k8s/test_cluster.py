@@ -50,7 +50,7 @@ def test_the_overlay_that_the_page_prints_keeps_its_labels_beside_the_gpu_type(t
     assert {each["metadata"].get("namespace", "team-rl") for each in objects} == {"team-rl"}
     for each in of_kind(objects, "Job"):
         pod = each["spec"]["template"]["spec"]
-        gpus = step_of(each) in ("reference", "train", "evaluation")
+        gpus = step_of(each) in ("gpu-check", "reference", "train", "evaluation")
         assert pod.get("nodeSelector") == ({"pool": "gpu", "nvidia.com/gpu.product": "NVIDIA-A10"} if gpus else None)
         assert [each["key"] for each in pod.get("tolerations", [])] == (["nvidia.com/gpu", "team"] if gpus else [])
 
@@ -114,7 +114,9 @@ def test_what_a_prompt_file_is_made_of_follows_from_its_name(prompts, job, words
         {"overlays": "single-node"},
         {"work_size": "2 TB"},
         {"gpu_product": "NVIDIA H100 80GB"},
-        {"pull_secrets": ["My_Secret"]},
+        {"environment": {"HF_TOKEN": "hf_abc"}},
+        {"environment": {"HTTPS_PROXY": "http://user:password@proxy.example"}},
+        {"ca_certificate": "company-ca"},
         {"prometheus_release": "kube prometheus"},
     ],
     ids=str,

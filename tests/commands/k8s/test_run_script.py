@@ -24,7 +24,18 @@ from tests.commands.premise.test_command import pass_with_shortcut
 pytestmark = pytest.mark.host
 
 NAME = "one-gpu-qwen3-0-6b-base-8d5f6f"
-STEPS = ["prefetch", "data", "benchmarks", "reference", "merge-reference", "premise", "train", "evaluation", "regrade"]
+STEPS = [
+    "prefetch",
+    "data",
+    "benchmarks",
+    "gpu-check",
+    "reference",
+    "merge-reference",
+    "premise",
+    "train",
+    "evaluation",
+    "regrade",
+]
 # A few steps are enough for most questions.
 SHORT = ("--only", "prefetch", "--only", "merge-reference")
 SHARED = ("admin", "platform", "claims")
