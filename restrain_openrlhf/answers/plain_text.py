@@ -90,10 +90,7 @@ def _is_code(paragraph: str) -> bool:
     """Whether a paragraph is code, by its last line or the lines above an indented one; or is SQL or JSON."""
     lines = paragraph.split("\n")
     above = lines[:-1] if lines[-1][:1].isspace() else []
-    if any(_is_code_line(line) for line in (lines[-1], *above)) or _SQL_LINE.search(paragraph):
+    tested = [line.strip() for line in (lines[-1], *above) if len(line) <= LONGEST_LINE]
+    if any(map(_CODE_LINE.match, tested)) or _SQL_LINE.search(paragraph):
         return True
     return paragraph[-1:] in ("}", "]") and bool(_JSON_KEY.search(paragraph))
-
-
-def _is_code_line(line: str) -> bool:
-    return len(line) <= LONGEST_LINE and bool(_CODE_LINE.match(line.strip()))

@@ -30,7 +30,6 @@ def provenance(everything, **changes):
     return made.model_copy(update=changes)
 
 
-<<<<<<< HEAD
 def word_tokenizer(*words, chat_template=None):
     """A real tokenizer of these words, behind an unknown one and a mark that begins texts."""
     transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
@@ -42,8 +41,8 @@ def word_tokenizer(*words, chat_template=None):
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>")
     fast.chat_template = chat_template
     return fast
-=======
+
+
 def look_up(reference, prompts):
     """Each prompt's row, as preflight looks it up before a run."""
     return [reference.row(prompt.text, prompt.where, prompt.row) for prompt in prompts]
->>>>>>> less2

@@ -50,17 +50,16 @@ def inputs_for(task: Task, count: int) -> tuple[str, ...]:
     """One to `count` inputs in the form of a job; none if the parameters are not known."""
     draws = Draws(f"{task.entry}\n{task.shown[-1]}\n{task.given}")
     calls = shown_calls(task)
-    if calls:
-        domains, rules, empty = _domains(calls, prose(task)), rules_of(calls), _only_empty(calls, task)
-
-        def another(known: Sequence[Arguments]) -> Arguments:
-            return obeying(rules, _like(_filled(draws.pick(known), empty, draws), domains, draws))
-
-        return _grown(calls, count, another)
-    if task.parameters is None:
+    if not calls and task.parameters is None:
         return ()
-    of_types = task.parameters
-    return _grown([], count, lambda _: Arguments(tuple(value_for(each, draws) for each in of_types)))
+    domains, rules, empty = _domains(calls, prose(task)), rules_of(calls), _only_empty(calls, task)
+
+    def another(known: Sequence[Arguments]) -> Arguments:
+        if not calls:
+            return Arguments(tuple(value_for(each, draws) for each in task.parameters or ()))
+        return obeying(rules, _like(_filled(draws.pick(known), empty, draws), domains, draws))
+
+    return _grown(calls, count, another)
 
 
 def _grown(

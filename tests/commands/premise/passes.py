@@ -28,30 +28,10 @@ def write_pass(
     """An artifact with the prompts `problem 0`, `problem 1`, …; `unread` has each prompt's responses without answer."""
     prompts = [Prompt(str(place), f"problem {place}", f"problem {place}", "") for place in range(len(groups))]
     found = zip(prompts, groups, unread or [()] * len(groups), strict=True)
-<<<<<<< HEAD
-    write_rows(path, [ReferenceRow.of_answers(*row, kind) for row in found])
-    made = {"n": len(groups[0]), "answers": kind.model_dump(mode="json"), "extractor_version": kind.whole_version}
-    provenance(prompts, **made).write(path)
-=======
     rows = ((ReferenceRow.of_answers(prompt, group, kind), ends) for prompt, group, ends in found)
     write_rows(path, [row.model_copy(update={"unread": tuple(map(end_of, ends[:1]))}) for row, ends in rows])
-    ReferenceProvenance(
-        model="base",
-        model_fingerprint="folder:0",
-        template="none",
-        prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, prompts)),
-        prompt_count=len(groups),
-        n=len(groups[0]),
-        temperature=1.0,
-        top_p=1.0,
-        max_new_tokens=16,
-        max_len=32,
-        seed=1,
-        answers=kind.model_dump(mode="json"),
-        extractor_version=kind.whole_version,
-        restrain_version="0",
-    ).write(path)
->>>>>>> less2
+    made = {"n": len(groups[0]), "answers": kind.model_dump(mode="json"), "extractor_version": kind.whole_version}
+    provenance(prompts, **made).write(path)
     return path
 
 
