@@ -1,8 +1,8 @@
 """Reads a group of free texts together: a response's answer is its phrase that most of the responses have.
 
 Phrases are the runs of words between marks, function words, and words of the question. They are compared whole, so that
-neither "York" and "New York" nor "12 km" and "15 km" agree by what they share. A list is the set of its items, unless the
-question asks for an order, and the answer to a yes-or-no question is a first word "yes" or "no".
+neither "York" and "New York" nor "12 km" and "15 km" agree by what they share. A list is the set of its items, unless
+the question asks for an order, and the answer to a yes-or-no question is a first word "yes" or "no".
 """
 
 import re
