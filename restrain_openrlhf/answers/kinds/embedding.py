@@ -43,7 +43,7 @@ class Embedding(ComparedTexts):
     each different text of a process. Needs the extra `embedding`.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "1"
 
     name: Literal["embedding"] = "embedding"
     model: Annotated[str, Field(min_length=1)]

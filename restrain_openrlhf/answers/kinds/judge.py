@@ -24,7 +24,7 @@ class Judge(ComparedTexts):
     read, the scoring of the group stops with the reason: a judge's silence is never a vote.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "1"
 
     name: Literal["judge"] = "judge"
     callable: str
