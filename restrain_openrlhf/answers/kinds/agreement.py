@@ -1,7 +1,8 @@
 """Reads a group of free texts together: a response's answer is its phrase that most of the responses have.
 
 Phrases are the runs of words between marks, function words, and words of the question. They are compared whole, so that
-neither "York" and "New York" nor "12 km" and "15 km" agree by what they share.
+neither "York" and "New York" nor "12 km" and "15 km" agree by what they share. A list is the set of its items, unless
+the question asks for an order, and the answer to a yes-or-no question is a first word "yes" or "no".
 """
 
 import re
@@ -25,18 +26,33 @@ _FUNCTION_WORDS = _WITHIN_NAMES.union(
     "such than that that's the their them then there there's these they this those us very was we were what".split(),
     "when where which who whom whose why will would you your".split(),
     "called considered found known lies located means named refers situated".split(),
-    "的 是 在 了 は が の を に で も です ます でした ました".split(),
+    "的 是 在 了 は が の を に で も です ます でした ました คือ เป็น ของ และ ที่ อยู่ ใน ว่า ชื่อ ครับ ค่ะ".split(),
 )
 _NEGATION = re.compile(r"not|never|cannot|\w+n['’]t")
 _YES_OR_NO = frozenset(["yes", "no"])
-# Of scripts that do not separate words, every character is a word. Katakana are spelt like words of an alphabet.
-_UNSPACED = "\u3040-\u309f\u3400-\u9fff\uf900-\ufaff"
-_LETTER = rf"(?:[^\W_{_UNSPACED}]|[\u0300-\u036f\u0e31-\u0e4e])"
+# A question that begins with a verb and offers nothing else, and one whose answer is a list in an order.
+_ASKS_YES_OR_NO = re.compile(
+    r"(?:\A|[.:!?\n])\s{0,3}(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should|may|must)\s"
+    r"(?:(?!\sor\s(?!no\b))[^.:?!\n])*[?:]",
+    re.IGNORECASE,
+)
+_ASKS_FOR_ORDER = re.compile(
+    r"\b(?:order|sort|rank|arrange|sequence|steps?|first|last|next|then|from\s[^.?!\n]{1,80}\bto|\w+(?:cal|ing)ly)\b",
+    re.IGNORECASE,
+)
+# Of scripts that do not separate words (Thai, Lao, Burmese, Khmer, Hiragana, Han), every character with its marks is a
+# word, except function words. Katakana are spelt like words of an alphabet.
+_UNSPACED = "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u309f\u3400-\u9fff\uf900-\ufaff"
+_MARKS = "\u0300-\u036f" + "".join(
+    each for each in map(chr, range(0x0E00, 0x1800)) if unicodedata.category(each).startswith("M")
+)
+_LETTER = rf"(?:[^\W_{_UNSPACED}]|[{_MARKS}])"
+_UNSPACED_WORDS = "|".join(word for word in _FUNCTION_WORDS if len(word) > 1 and word[0] >= "\u0e00")
 _WORD = re.compile(
-    rf"(?P<word>[$€£]?(?:(?<!\w)[-−+])?\d+(?:[.,:/]\d+)*%?(?!{_LETTER})|でした|ました|です|ます|[{_UNSPACED}]"
+    rf"(?P<word>[$€£]?(?:(?<!\w)[-−+])?\d+(?:[.,:/]\d+)*%?(?!{_LETTER})|(?:{_UNSPACED_WORDS}|[{_UNSPACED}])[{_MARKS}]*"
     rf"|{_LETTER}+(?:['’-](?!s\b){_LETTER}+)*)(?P<genitive>['’]s\b)?"
 )
-_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_CHARACTER = re.compile(f"[{_UNSPACED}][{_MARKS}]*")
 # What may stand between the words of one phrase: spaces, marks of emphasis, and the full stop of an abbreviation.
 _SPACE = re.compile(r"[ \t*_`\"“”]*")
 _ABBREVIATION, _STOP = re.compile(r"[^\W\d_]|[dm]r|mrs|st|mt|ft", re.IGNORECASE), re.compile(r"\.[ \t]*")
@@ -74,7 +90,9 @@ def agreed(
     for own in found:
         place.update({key: rank for rank, key in enumerate(own)})
     best = [max(own, key=lambda key: (count[key], -place[key], len(key), key), default="") for own in found]
-    texts = {key: representative(own[key] for own in found if key in own) for key in best if count[key] > 1}
+    alone = _YES_OR_NO if reader.is_yes_or_no else ()
+    sure = {key for key in best if count[key] > 1 or key in alone}
+    texts = {key: representative(own[key] for own in found if key in own) for key in sure}
     return [texts.get(key) for key in best]
 
 
@@ -91,6 +109,8 @@ class _Reader:
     asked: frozenset[str]
     function_words: frozenset[str]
     ignore_case: bool
+    is_ordered: bool
+    is_yes_or_no: bool
 
     @classmethod
     def of(cls, question: str, ignore_case: bool) -> Self:
@@ -102,7 +122,10 @@ class _Reader:
         asked = {key for place, (apart, run) in enumerate(runs) if not apart and place not in beside for key in run}
         characters = {key for key in asked if _CHARACTER.fullmatch(key)}
         pairs = {one + other for one, other in pairwise(keys) if {one, other} <= characters | function_words}
-        return cls(frozenset(asked - characters | pairs), function_words, ignore_case)
+        # By which words another language asks for an order is not known.
+        is_ordered = bool(_ASKS_FOR_ORDER.search(question) or common_words(question))
+        is_yes_or_no = _ASKS_YES_OR_NO.search(question) is not None
+        return cls(frozenset(asked - characters | pairs), function_words, ignore_case, is_ordered, is_yes_or_no)
 
     def _words(self, text: str) -> list[_Word]:
         words = _words(text, self.ignore_case)
@@ -119,15 +142,24 @@ class _Reader:
         words = _words(text, self.ignore_case)
         while len(words) > 1 and words[0].key in self.function_words:
             del words[0]
-        return {_key(words) or text: text}
+        return {self._yes_or_no(words) or _key(words) or text: text}
 
     def phrases(self, text: str) -> dict[str, str]:
         """The phrases of a text by their keys, in order. Of a repeated one, the first counts."""
-        runs = [core for run in self._runs(self._words(text)) if (core := _core(run))]
+        words = self._words(text)
+        if said := self._yes_or_no(words):
+            return {said: text[words[0].start : words[0].end]}
+        runs = [core for run in self._runs(words) if (core := _core(run))]
         found: dict[str, str] = {}
         for items in _enumerations(runs, text):
-            found.setdefault(", ".join(map(_key, items)), text[items[0][0].start : items[-1][-1].end])
+            keys = map(_key, items) if self.is_ordered else sorted(set(map(_key, items)))
+            found.setdefault(", ".join(keys), text[items[0][0].start : items[-1][-1].end])
         return found
+
+    def _yes_or_no(self, words: Sequence[_Word]) -> str:
+        """The first word, if it is the answer to a question for yes or no; empty otherwise."""
+        first = words[0].key.casefold() if words and self.is_yes_or_no else ""
+        return first if first in _YES_OR_NO else ""
 
     def _runs(self, words: Sequence[_Word]) -> Iterator[list[_Word]]:
         """The words between function words and marks. What is in a clause with a negation is no answer."""

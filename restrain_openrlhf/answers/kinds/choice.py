@@ -60,6 +60,8 @@ _IS_NOT = re.compile(
 # A sentence that speaks of what the one before spoke of.
 _GOES_ON = re.compile(r"(?:it|its|they|this|these|he|she)\b", re.IGNORECASE)
 _CLAUSE = 100
+# What follows is a reason or a contrast, and not what is chosen.
+_ASIDE = re.compile(r"(?<=\w),?\s(?:because|since|while|whereas|unlike)\b", re.IGNORECASE)
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
 
 
@@ -71,7 +73,7 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "8"
+    version: ClassVar[str] = "9"
     is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
@@ -258,9 +260,11 @@ def _marked(line: str, options: tuple[Option, ...]) -> str | None:
 
 def _named(text: str, options: tuple[Option, ...], question: str) -> str | None:
     """The only option that the sentences name by its text of which each repeats the question and names one option."""
+    # Beside its place among the options, a number of the question is given and not chosen.
+    asked = {each.text for each in options if each.text.isdecimal() and _count(each.text, question) > 1}
     found, about = set[str](), ""
     for sentence in (each for line in text.split("\n") for each in reading.sentences(line)):
-        named = _in_sentence(sentence, options)
+        named = _in_sentence(_ASIDE.split(sentence)[0], options) - asked
         rest = _folded(sentence).replace(_folded(next(iter(named), "")), "").strip(" .,*")
         is_all = not rest or len(sentence) + 1 >= len(text.strip())
         about = f"{about} {rest}" if _GOES_ON.match(sentence) else rest
@@ -272,17 +276,26 @@ def _named(text: str, options: tuple[Option, ...], question: str) -> str | None:
 def _in_sentence(sentence: str, options: tuple[Option, ...]) -> set[str]:
     """The options whose texts the sentence has as words and does not rule out; of two at one place the longer one.
 
-    A text of one sign is too often a part of something else, and "no" counts at the beginning alone.
+    A letter is too often a part of something else, and "no" counts at the beginning alone. Numbers are in digits.
     """
-    text, found = _folded(sentence), set[str]()
-    named = [(len(_folded(each.text)), _folded(each.text), each.text) for each in options]
+    text, found = in_digits(_folded(sentence)), set[str]()
+    named = [(len(name), name, each.text) for each in options if (name := in_digits(_folded(each.text)))]
     for length, name, option in sorted(named, reverse=True):
-        pattern = rf"\A{re.escape(name)}(?=,|\Z)" if length <= len("no") else rf"(?<!\w){re.escape(name)}s?(?!\w)"
-        places = list(re.finditer(pattern, text)) if length > 1 else []
+        is_short = length <= len("no") and not name.isdecimal()
+        pattern = rf"\A{re.escape(name)}(?=,|\Z)" if is_short else _as_word(name)
+        places = list(re.finditer(pattern, text)) if length > is_short else []
         if any(not _NOT.search(text[max(each.start() - _CLAUSE, 0) : each.start()]) for each in places):
             found.add(option)
         text = re.sub(pattern, " ", text) if places else text
     return found
+
+
+def _as_word(name: str) -> str:
+    return rf"(?<![\w$€£-])(?<!\d[.,]){re.escape(name)}s?(?!\w|[.,]\d)"
+
+
+def _count(name: str, text: str) -> int:
+    return len(re.findall(_as_word(name), text))
 
 
 def _said(line: str, options: tuple[Option, ...]) -> str | None:

@@ -180,7 +180,7 @@ class Text(ShortTexts):
     Case, articles, punctuation and white space do not count; each is a setting.
     """
 
-    version: ClassVar[str] = "7"
+    version: ClassVar[str] = "8"
 
     name: Literal["text"] = "text"
 

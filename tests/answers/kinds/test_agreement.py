@@ -53,6 +53,19 @@ def read(question, *responses):
                                                   "The moon."], ["sun", "sun", "sun", "moon"]),
         ("What are the colours?", ["The colours are blue, white and red.", "Blue, white, and red.", "Blue and red.",
                                    "They are blue and red"], ["blue, white and red"] * 2 + ["Blue and red"] * 2),
+        # A list is the set of its items, unless the question asks for an order.
+        ("What are the colours?", ["red, green and blue", "The colours are blue, red, and green.", "red and green"],
+         ["red, green and blue"] * 2 + ["red and green"]),
+        ("Order them by size.", ["red, green and blue", "Red, green, and blue", "blue, red, and green"],
+         ["red, green and blue"] * 2 + ["blue, red, and green"]),
+        # The answer to a question for yes or no is the first word, whatever else most share.
+        ("Is it a star? Yes or no?", ["Yes, it makes light.", "Yes, of gas, so it makes light.", "No, it makes light.",
+                                      "Light", "<answer>No, light.</answer>"],
+         ["Yes", "Yes", "No", "Light", "No"]),
+        ("Is it red or blue?", ["No, red.", "Red"], ["Red"] * 2),
+        ("Is it big?", ["No, it is not big."], ["No"]),
+        ("เมืองหลวงของฝรั่งเศสคืออะไร", ["เมืองหลวงของฝรั่งเศสคือปารีส", "ปารีสเป็นเมืองหลวงของฝรั่งเศส", "ปารีส", "ลียง"],
+         ["ปารีส"] * 3 + ["ลียง"]),
         ("How long is it?", ["It is 12 km long.", "12 km", "About 15 km long.", "15 km."],
          ["12 km"] * 2 + ["15 km"] * 2),
         ("Who wrote the book?", ["J. R. R. Tolkien wrote it.", "The author is J.R.R. Tolkien."],
@@ -77,7 +90,7 @@ def test_groups_worked_by_hand(question, responses, answers):
      ("12 km", "12 miles"), ("12", "12 km"), ("light blue", "dark blue"), ("blue", "light blue"), ("1.5", "15"),
      ("South America", "North America"), ("The Lord of the Rings", "The Lord of the Flies"), ("-5", "5"), ("5%", "5"),
      ("Gone with the Wind", "The Wind in the Willows"), ("red and blue", "red and green"), ("red", "red and green"),
-     ("red and blue", "blue and red"), ("University of Oxford", "University of York"), ("St. Paul", "St. Peter"),
+     ("University of Oxford", "University of York"), ("St. Paul", "St. Peter"),
      ("東京", "京都"), ("$5", "5"), ("Pride and Prejudice", "Pride")],
 )  # fmt: skip
 def test_what_shares_a_word_stays_apart(one, other):
