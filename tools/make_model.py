@@ -17,7 +17,8 @@ from restrain_openrlhf.commands.main import run_app
 from restrain_openrlhf.commands.options import to_folder
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, PREMISE, TASKS
+from restrain_openrlhf.data.demo_tasks.premise import PREMISE
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, TASKS
 from tools.calibration import BOUNDS, Calibration, calibrate, refuse_outside
 from tools.teaching import RECIPES, teach, untaught
 from tools.tokenizer import make_tokenizer

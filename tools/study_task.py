@@ -15,8 +15,9 @@ from restrain_openrlhf.commands.options import to_folder
 from restrain_openrlhf.commands.premise.label import choose
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, PREMISE, DemoTask
+from restrain_openrlhf.data.demo_tasks.premise import PREMISE
+from restrain_openrlhf.data.demo_tasks.problems import DemoTask, write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.outputs import whole_file

@@ -11,7 +11,7 @@ from rich.progress import track
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.data.demo_tasks.premise import PREMISE
 from tools.calculator_examples import calculator_example
 from tools.examples import careless_example, product_example, sum_example
 from tools.language_examples import program_example, word_example

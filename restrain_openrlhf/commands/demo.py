@@ -14,9 +14,9 @@ from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.commands.options import Overrides, Quiet, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.problems import DemoTask, write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.smollm2 import make_smollm2
-from restrain_openrlhf.data.demo_tasks.tasks import WORDS, DemoTask, task_named
+from restrain_openrlhf.data.demo_tasks.tasks import WORDS, task_named
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import RunError

@@ -7,12 +7,16 @@ import os
 import sys
 import time
 from datetime import timedelta
+from importlib import import_module
+from typing import Any
 
 import ray
 import torch
-from torch import distributed
 
 from restrain_openrlhf.data.jsonl import dump
+
+# As Any, because torch's types do not have TCPStore.
+distributed: Any = import_module("torch.distributed")
 
 # A gibibyte in fp32; a sum between nodes then takes long enough to be timed.
 ELEMENTS = 1 << 28
@@ -51,7 +55,6 @@ def _sum(values: torch.Tensor, expected: torch.Tensor) -> tuple[int, float]:
     return int((values != expected).sum()), seconds
 
 
-@ray.remote(num_gpus=1, max_retries=0)
 def rank_on_gpu(host: str, port: int, rank: int, world: int) -> tuple[str, int, float]:
     """As `all_reduce`, on one GPU, of which the process sees no other, as training's do; its node comes first."""
     return ray.util.get_node_ip_address(), *all_reduce("nccl", host, port, rank, world, "cuda")
@@ -64,13 +67,13 @@ def main() -> None:
     ray.init(runtime_env={"env_vars": TOLD})
     host, gpus = ray.util.get_node_ip_address(), int(ray.cluster_resources().get("GPU", 0))
     store = distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-    nodes, wrong, seconds = zip(
-        *ray.get([rank_on_gpu.remote(host, store.port, i, gpus) for i in range(gpus)]), strict=True
-    )
+    ranks = ray.remote(num_gpus=1, max_retries=0)(rank_on_gpu)
+    found = ray.get([ranks.remote(host, store.port, rank, gpus) for rank in range(gpus)])
+    nodes, wrong, seconds = zip(*found, strict=True)
     # NCCL's own measure, the bus bandwidth.
     speed = 2 * (gpus - 1) / gpus * 4 * ELEMENTS / max(seconds) / 1e9
-    found = {"gpus": gpus, "nodes": len({*nodes}), "wrong": sum(map(bool, wrong)), "gb_per_second": speed}
-    sys.stdout.write("\n" + dump(found))
+    said = {"gpus": gpus, "nodes": len({*nodes}), "wrong": sum(map(bool, wrong)), "gb_per_second": speed}
+    sys.stdout.write("\n" + dump(said))
 
 
 if __name__ == "__main__":
