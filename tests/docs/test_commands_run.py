@@ -18,27 +18,26 @@ from typing import NoReturn
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-import datasets  # noqa: E402
-import huggingface_hub  # noqa: E402
-import matplotlib  # noqa: E402
+import datasets
+import huggingface_hub
+import matplotlib
 
-from restrain_openrlhf.commands import main, study  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import WORDS  # noqa: E402
-from restrain_openrlhf.evaluation import job  # noqa: E402
-from restrain_openrlhf.hook.launch import train  # noqa: E402
-from restrain_openrlhf.machine import processes  # noqa: E402
-from restrain_openrlhf.records.folder import Completion, RunFolder  # noqa: E402
-from restrain_openrlhf.reference import offline_pass, sampling_pass  # noqa: E402
-from restrain_openrlhf.reference.offline_engine import Rollout, Sampling  # noqa: E402
-from restrain_openrlhf.reference.prompts import Prompt  # noqa: E402
-from restrain_openrlhf.scoring.service import server as service  # noqa: E402
-from test_time import cli as test_time  # noqa: E402
-from tests.command_line import Done, call  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
-from tests.docs.printed import files_of, typed  # noqa: E402
-from tests.docs.readers_folder import AGENT, fill, save_model  # noqa: E402
+from restrain_openrlhf.commands import main, study
+from restrain_openrlhf.data.demo_tasks.tasks import WORDS
+from restrain_openrlhf.evaluation import job
+from restrain_openrlhf.hook.launch import train
+from restrain_openrlhf.machine import processes
+from restrain_openrlhf.records.folder import Completion, RunFolder
+from restrain_openrlhf.reference import offline_pass, sampling_pass
+from restrain_openrlhf.reference.offline_engine import Rollout, Sampling
+from restrain_openrlhf.reference.prompts import Prompt
+from restrain_openrlhf.scoring.service import server as service
+from test_time import cli as test_time
+from tests.command_line import Done, call
+from tests.conftest import ROOT
+from tests.docs.printed import files_of, typed
+from tests.docs.readers_folder import AGENT, fill, save_model
 
 PAGES = [
     "README.md",

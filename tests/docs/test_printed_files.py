@@ -56,7 +56,6 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
         compile(program, "other_trainers.md", "exec")
 
 
-@pytest.mark.host
 def test_an_adapter_becomes_a_whole_model(tmp_path):
     """A sum of ours: W + (alpha / rank) B A, in the page's own precision."""
     peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")

@@ -3,13 +3,12 @@
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-import torch  # noqa: E402
-from torch import distributed  # noqa: E402
+import torch
+from torch import distributed
 
-from restrain_openrlhf.commands.gpu_check.command import judge_sums  # noqa: E402
-from restrain_openrlhf.hook.launch.all_reduce import REPEATS, all_reduce  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.command import judge_sums
+from restrain_openrlhf.hook.launch.all_reduce import REPEATS, all_reduce
 
 RANKS = 3
 

@@ -113,6 +113,8 @@ class Cluster(BaseModel):
 
     def _extend(self, pod: dict[str, Any]) -> None:
         """Give a pod the certificates, and the variables that its containers do not set themselves."""
+        if not (self.environment or self.ca_certificate):
+            return
         variables, mounts = dict(self.environment), list[dict[str, Any]]()
         if self.ca_certificate:
             config_map, _, key = self.ca_certificate.partition("/")

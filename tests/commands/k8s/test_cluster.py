@@ -15,8 +15,6 @@ from tests.commands.k8s.test_names import unresolved
 from tests.conftest import ROOT
 from tests.docs.printed import fenced
 
-pytestmark = pytest.mark.host
-
 ONE_NODE = "single-node-8gpu"
 GPU = "nvidia.com/gpu"
 

@@ -133,7 +133,6 @@ def args_of(job: Object) -> list[str]:
     return job["spec"]["template"]["spec"]["containers"][0].get("args", [])
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("preset", PRESETS)
 def test_what_a_presets_manifests_say_can_be_done(preset, tmp_path):
     needs_kustomize()
@@ -157,7 +156,6 @@ def test_what_an_overlay_says_as_it_is_can_be_done(name):
     assert f"--benchmarks={','.join(PAPER_BENCHMARKS)}" in args_of(pick(objects, "Job", "evaluation"))
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("preset", "name"),
     [
@@ -177,7 +175,6 @@ def comparable(objects: list[Object]) -> str:
     return re.sub(r"(image: ).*|(-experiment)-[a-z0-9]{10}|(restrain-train)@.*", r"\1\2\3", text)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("preset", "overlay", "days"),
     [
@@ -198,7 +195,6 @@ def identity(each: Object) -> tuple[str, str | None, str]:
     return each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]
 
 
-@pytest.mark.host
 def test_no_two_presets_have_an_object_in_common_but_the_platform():
     needs_kustomize()
     name = "8xa100-80g"

@@ -9,18 +9,17 @@ import pytest
 import yaml
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, stage_of  # noqa: E402
-from restrain_openrlhf.config.this_machine import HostRun  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems  # noqa: E402
-from restrain_openrlhf.hook.launch.preflight import check_inputs  # noqa: E402
-from restrain_openrlhf.reference import load_reference, offline_pass, sampling_pass  # noqa: E402
-from tests.command_line import restrain  # noqa: E402
-from tests.commands.k8s.experiments import rendered  # noqa: E402
-from tests.commands.k8s.manifests import Object, experiment_of  # noqa: E402
-from tests.reference.votes_by_rule import Engine  # noqa: E402
+from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, stage_of
+from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.data.demo_tasks.problems import write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, training_problems
+from restrain_openrlhf.hook.launch.preflight import check_inputs
+from restrain_openrlhf.reference import load_reference, offline_pass, sampling_pass
+from tests.command_line import restrain
+from tests.commands.k8s.experiments import rendered
+from tests.commands.k8s.manifests import Object, experiment_of
+from tests.reference.votes_by_rule import Engine
 
 PROBLEMS = 7
 MODEL = "/mnt/models/addition"

@@ -13,8 +13,6 @@ from tests.commands.k8s.manifests import needs_kustomize, of_kind, pick, pods, w
 from tests.commands.k8s.schemas import problems
 from tests.commands.k8s.test_names import command_lines, unmounted, unresolved
 
-pytestmark = pytest.mark.host
-
 NAME, CA = "dapo14k-qwen3-4b-restrain", "/etc/restrain-ca/ca.pem"
 VARIABLES = {"HF_ENDPOINT": "http://127.0.0.1:9", "NO_PROXY": ".svc,10.0.0.0/8"}
 SETTINGS = {"overlay": "multi-node-h100", "environment": VARIABLES, "ca_certificate": "company-ca/ca.pem"}

@@ -83,7 +83,6 @@ def test_a_layout_that_does_not_fit_is_refused(changed, shape, message):
         plan({**FLAGS, **changed}, shape)
 
 
-@pytest.mark.host
 def test_the_experiment_is_in_every_step(tmp_path):
     sets = {
         "run_dir": "runs/mine",
@@ -128,7 +127,6 @@ def pass_of(preset, **changed):
         return load_experiment(ROOT / preset, {**sets, **changed}, NODE_OF_8, shards).offline
 
 
-@pytest.mark.host
 def test_one_pass_serves_every_method_of_a_preset():
     srt, ours, ablated = (
         pass_of(f"{QWEN}/srt_offline.yaml"),
@@ -140,7 +138,6 @@ def test_one_pass_serves_every_method_of_a_preset():
     assert ours.reference == ablated.reference == srt.file.with_name(f"{srt.file.stem}.first-16.jsonl")
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     "changed",
     [
@@ -159,7 +156,6 @@ def test_passes_that_differ_lie_in_different_files(changed):
     assert usual.key != other.key
 
 
-@pytest.mark.host
 def test_what_does_not_change_the_draws_does_not_change_the_pass():
     usual = pass_of(f"{QWEN}/restrain.yaml")
     changed = {"actor.adam.lr": 1e-5, "train.num_episodes": 2, "vllm.num_engines": 8, "actor.num_nodes": 1}
@@ -168,7 +164,6 @@ def test_what_does_not_change_the_draws_does_not_change_the_pass():
     assert (limited.key, "--max-num-seqs=64" in limited.options.words()) == (usual.key, True)
 
 
-@pytest.mark.host
 def test_a_reference_on_a_volume_is_used_as_it_is():
     objects = rendered("--set", "reference=/mnt/work/data/mine.jsonl")
     assert not {each["metadata"]["labels"][COMPONENT] for each in objects} & set(OFFLINE_PASS)
@@ -176,14 +171,12 @@ def test_a_reference_on_a_volume_is_used_as_it_is():
     assert yaml.safe_load(config["data"]["experiment.yaml"])["reference"] == "/mnt/work/data/mine.jsonl"
 
 
-@pytest.mark.host
 def test_a_dollar_in_a_template_reaches_the_pod():
     objects = rendered("--set", "openrlhf.data.input_template=$(HOME) {} costs 5$", "--only", "reference")
     words = args_of(objects, "reference-dapo14k-qwen3-4b-restrain")
     assert "--input-template=$$(HOME) {} costs 5$$" in words
 
 
-@pytest.mark.host
 def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
     needs_kustomize()
     done = render("--image", IMAGE, out=tmp_path / "new")
@@ -205,7 +198,6 @@ def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
     assert "is not empty" in refused("--image", IMAGE, out=tmp_path / "new")
 
 
-@pytest.mark.host
 def test_what_only_the_clusters_administrator_may_write_is_apart(tmp_path):
     needs_kustomize()
     done = render("--image", IMAGE, overlay="multi-node-h100", out=tmp_path / "new")
@@ -220,7 +212,6 @@ def test_what_only_the_clusters_administrator_may_write_is_apart(tmp_path):
     assert admin.isdisjoint(set().union(*kinds.values()))
 
 
-@pytest.mark.host
 def test_steps_that_nothing_needs_are_left_out():
     own = {"actor.model_name_or_path": "/mnt/work/models/mine", "data.prompt_dataset": "data/mine.jsonl"}
     sets = [word for key, value in own.items() for word in ("--set", f"openrlhf.{key}={value}")]
@@ -233,7 +224,6 @@ def test_steps_that_nothing_needs_are_left_out():
     assert re.fullmatch(f"test-time-{name}-[0-9a-f]{{6}}", job["metadata"]["name"])
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("words", "overlay", "message"),
     [
@@ -291,7 +281,6 @@ def test_paths_move_to_the_work_volume(monkeypatch, tmp_path):
         on_volume(tmp_path.parent)
 
 
-@pytest.mark.host
 def test_a_model_that_can_be_no_id_of_the_hub_is_not_downloaded():
     study = experiment("configs/cpu/study/spurious/ttrl.yaml", "8xa100-80g")
     assert study.model == "/mnt/work/runs/study/spurious/model"

@@ -21,8 +21,6 @@ from tests.commands.k8s.experiments import IMAGE, PRESET, render
 from tests.commands.k8s.manifests import needs_kustomize
 from tests.commands.premise.test_command import pass_with_shortcut
 
-pytestmark = pytest.mark.host
-
 NAME = "one-gpu-qwen3-0-6b-base-8d5f6f"
 STEPS = [
     "prefetch",
