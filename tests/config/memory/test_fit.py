@@ -22,12 +22,12 @@ def of_4b(**changed):
 def test_refused_at_one_byte_less_than_weights_and_states():
     assert why_it_cannot_fit(of_4b(), CERTAIN) is None
     reason = str(why_it_cannot_fit(of_4b(), CERTAIN - 1))
-    assert re.search(r"what is certain alone needs 74\.9 in the phase 'backward'.*ds\.adam_offload", reason)
+    assert re.search(r"what is certain alone needs 74\.9 in the phase 'backward: layers'.*ds\.adam_offload", reason)
 
 
 def test_activations_and_logits_refuse_nothing():
     asked = of_4b(train__micro_batch_size=64, data__max_len=6144)
-    assert estimate(asked, shape_of(MODEL), 80 * GIB).peak[1] > 500 * GIB
+    assert estimate(asked, shape_of(MODEL), 80 * GIB).peak[1] > 450 * GIB
     assert why_it_cannot_fit(asked, 80 * GIB) is None
 
 
