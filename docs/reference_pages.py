@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -275,18 +276,25 @@ def hours_file() -> str:
 def cards_table() -> str:
     """The hours of the paper's run by card, after one lever and the other; none where it does not fit."""
     speed, flags = SPEEDS[FLAGSHIP], preset_flags(FLAGSHIP)
+    with_checkpoints = {**flags, "actor.gradient_checkpointing_enable": True, "train.micro_batch_size": 4}
+    levers = (
+        (with_checkpoints, False, False),
+        (with_checkpoints, True, False),
+        (flags, True, False),
+        (flags, True, True),
+    )
     shape, rows = shape_of(flags["actor.model_name_or_path"]), []
     for name, card in CARDS.items():
         generated = round(speed.generated_per_second * card.bandwidth / CARDS[speed.card].bandwidth, -2)
         seconds = [
-            sum(step_seconds(flags, shape, generated, card.flops, is_packed=is_packed, is_own=is_own))
-            for is_packed in (False, True)
-            for is_own in (False, True)
+            sum(step_seconds(asked, shape, generated, card.flops, is_packed=is_packed, is_own=is_own))
+            for asked, is_packed, is_own in levers
         ]
         fits = estimate(flags, shape, card.gib * GIB).peak[1] <= 0.9 * card.gib * GIB
-        hours = (f"{rollout_batches(speed.prompts, flags) * each / 3600:.0f}" for each in seconds)
-        rows.append(f"| 8 × {name} | {' | '.join(hours) if fits else 'does not fit | | |'} |\n")
-    head = "| the paper's 2,220 steps | padded | and without the pass | packed | and without the pass |"
+        hours = [round(rollout_batches(speed.prompts, flags) * each / 3600) for each in seconds]
+        cells = [f"{hours[0]}", *(f"{each} (−{last - each})" for last, each in pairwise(hours))]
+        rows.append(f"| 8 × {name} | {' | '.join(cells) if fits else 'does not fit | | |'} |\n")
+    head = "| the paper's 2,220 steps | padded, checkpoints | packed | and no checkpoints | and no old policy's pass |"
     return f"{head}\n|---|--:|--:|--:|--:|\n{''.join(rows)}"
 
 

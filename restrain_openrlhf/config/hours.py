@@ -87,8 +87,8 @@ def step_seconds(
 
 
 def operations_of_training(flags: Flags) -> int:
-    """Operations per parameter and token of a step's own forward and backward pass, with checkpointing."""
-    return 6 if flags["ds.lora.rank"] else 8
+    """Operations per parameter and token of a step's own passes: forward, again with checkpointing, and backward."""
+    return (4 if flags["ds.lora.rank"] else 6) + (2 if flags["actor.gradient_checkpointing_enable"] else 0)
 
 
 def paddings(flags: Flags, tokens: int = TOKENS) -> tuple[float, float]:

@@ -27,13 +27,18 @@ from restrain_openrlhf.machine.host_releases import installed
 from tests.commands.k8s import known_metrics
 
 # What gpu-check tries of a configuration for eight GPUs.
-OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
+OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32", checkpointing=True)
 # As flags are on a GPU without flash-attn.
 PADDED = {"ds.attn_implementation": "sdpa"}
 # And of one whose preset trains an adapter.
 OF_AN_ADAPTER = replace(OF_A_PRESET, stage=2, lora=True)
 # Packed by torch's own attention, against the paper's gradient without packing by another.
 PACKED = [GradientCase(batching=batching, attention=BY_TORCH) for batching in ("packed", "packed, dynamic")]
+# The gradient is the paper's to seven digits with gradient checkpointing, as it is without.
+CHECKPOINTED = [
+    GradientCase(batching="micro-batches", lora=True, checkpointing=True),
+    GradientCase(batching="packed, dynamic", stage=2, attention=BY_TORCH, checkpointing=True),
+]
 # An agent's trajectories, whose observations stand between the policy's tokens.
 TWO_TURNS = [
     GradientCase(two_turns=True),
@@ -49,7 +54,18 @@ MOST = [
     replace(OF_A_PRESET, stage=2, repeats=128),
     replace(OF_A_PRESET, stage=2, repeats=128, batching="packed, dynamic", attention=BY_TORCH),
 ]
-TRIED = [*CASES, *PACKED, *TORCHS, *TWO_TURNS, *TEMPERED, *BY_SEQUENCES, OF_A_PRESET, OF_AN_ADAPTER, *MOST]
+TRIED = [
+    *CASES,
+    *PACKED,
+    *CHECKPOINTED,
+    *TORCHS,
+    *TWO_TURNS,
+    *TEMPERED,
+    *BY_SEQUENCES,
+    OF_A_PRESET,
+    OF_AN_ADAPTER,
+    *MOST,
+]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
 ON_CUDA = [
     GradientCase(batching="micro-batches", stage=1),
@@ -162,9 +178,10 @@ def test_host_modules_that_are_imported_after_the_hook_are_patched(steps):
 @pytest.mark.parametrize(
     ("preset", "case"),
     [
-        ("dapo14k/qwen3-4b-base/restrain", OF_A_PRESET),
+        ("dapo14k/qwen2.5-math-7b/restrain", OF_A_PRESET),
+        ("dapo14k/qwen3-4b-base/restrain", replace(OF_A_PRESET, stage=2, repeats=64, checkpointing=False)),
         ("one_gpu/24gb/qwen3-0.6b-base", replace(OF_A_PRESET, stage=2, repeats=128)),
-        ("one_gpu/24gb/qwen3-1.7b-base-lora", replace(OF_AN_ADAPTER, repeats=128)),
+        ("one_gpu/24gb/qwen3-1.7b-base-lora", replace(OF_AN_ADAPTER, repeats=128, checkpointing=False)),
         (
             "one_gpu/80gb/qwen3-4b-base",
             replace(OF_A_PRESET, stage=1, repeats=32, adam_offload=True),
@@ -207,5 +224,5 @@ def test_a_case_is_named_in_words():
     assert GradientCase(token_mean=False).name == "fp32, whole, token_mean False"
     assert TORCHS[1].name == "bf16, packed, dynamic, attention torch_flash_attention"
     assert TEMPERED[0].name == "fp32, whole, temperature 0.6"
-    assert OF_A_PRESET.name == "bf16, micro-batches, stage 3, repeats 16, grad_accum_dtype fp32"
+    assert OF_A_PRESET.name == "bf16, micro-batches, stage 3, repeats 16, grad_accum_dtype fp32, checkpointing True"
     assert GradientCase(batching="micro-batches", stage=3).name == "fp32, micro-batches, stage 3"

@@ -125,6 +125,11 @@ def peak(function, temperature, prompts=2, tokens=4096, vocabulary=1024, hidden=
         if temperature != 1:
             output["logits"].div_(temperature)
         function(output["logits"], labels).sum().backward()
+    return most_held(profiled)
+
+
+def most_held(profiled):
+    """Bytes at the peak, from the beginning of the profile."""
     events = profiled.profiler.kineto_results.events()
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     held = [0]
@@ -140,8 +145,8 @@ def step(hooked):
     assert torch._dynamo.config.disable or detect().has_gpus, "as in a run, the CPU's stack compiles no entropy"
     hooked({"name": "ttrl"})
 
-    def taken(**flags):
-        (policy, experience), seen = small_policy(), []
+    def taken(asked=None, **flags):
+        (policy, experience), seen = asked or small_policy(), []
         trainer = ActorPPOTrainer.__new__(ActorPPOTrainer)
         trainer.args = host_arguments(2, 6, **flags)
         trainer.strategy = SimpleNamespace(
@@ -153,13 +158,17 @@ def step(hooked):
         trainer.actor, trainer.actor_loss_fn, trainer.aux_loss = policy, PairedLoss(PolicyLoss()), False
         trainer.actor_optim = trainer.ema_model = None
         trainer.actor_scheduler = SimpleNamespace(get_last_lr=lambda: [0.0])
-        policy.model.register_forward_hook(lambda *call: seen.append((call[-1].logits, call[-1].logits.clone())))
+        if asked is None:
+            policy.model.register_forward_hook(lambda *call: seen.append((call[-1].logits, call[-1].logits.clone())))
         batch = {
             "dp_size": 1,
             "batch_num_tokens": experience.action_mask.sum(),
             "global_batch_size": torch.tensor(12.0),
         }
-        trainer.training_step(experience, 0.0, 0, batch)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+            trainer.training_step(experience, 0.0, 0, batch)
+        if asked is not None:
+            return most_held(profiled)
         ((after, before),) = seen
         return gradient_of(policy), torch.equal(after, before)
 

@@ -1,6 +1,7 @@
 """`tools/gpu_trial.sh`: every check can be imported, and one that fails or hangs is a line and stops no other."""
 
 import subprocess
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,19 +41,21 @@ def test_each_check_is_a_line_whatever_happens_in_it(tmp_path, monkeypatch, caps
 def test_parts_are_within_their_seconds_and_the_script_names_them():
     text = SCRIPT.read_text()
     for part in gpu_trial.PARTS:
-        assert f"  {part}) unpack && checks {part} --seconds " in text
+        assert f"  {part}) unpack; checks {part} --seconds " in text
     done = subprocess.run([SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "tools/gpu_trial.sh prepare" in done.stdout
 
 
 def test_a_piece_that_changed_on_the_way_is_not_unpacked(tmp_path):
-    """With a copy of the script, whose working tree is the folder above it."""
+    """With a copy of the script, whose working tree is the folder above it. The piece can be unpacked."""
     script, pieces = tmp_path / "tools" / SCRIPT.name, tmp_path / "build" / "gpu_trial" / "pieces"
     for folder in (script.parent, pieces):
         folder.mkdir(parents=True)
     script.write_bytes(SCRIPT.read_bytes())
-    (pieces / "site.tar.xz.aa").write_bytes(b"changed")
+    (tmp_path / "site").mkdir()
+    with tarfile.open(pieces / "site.tar.xz.aa", "w:xz") as changed:
+        changed.add(tmp_path / "site", "site")
     (pieces / "SHA256SUMS").write_text(f"{'0' * 64}  site.tar.xz.aa\n")
     done = subprocess.run(["bash", script, "first"], capture_output=True, text=True, check=False)
     assert done.returncode != 0

@@ -78,6 +78,7 @@ class GradientCase:
     lora: bool = False
     two_turns: bool = False
     temperature: float = 1.0
+    checkpointing: bool = False
 
     @property
     def rollouts(self) -> int:
@@ -134,6 +135,7 @@ def sum_of(flags: Flags) -> GradientCase:
         adam_offload=flags["ds.adam_offload"],
         lora=flags["ds.lora.rank"] > 0,
         temperature=flags["rollout.temperature"],
+        checkpointing=flags["actor.gradient_checkpointing_enable"],
     )
 
 
@@ -187,6 +189,7 @@ def _arguments(case: GradientCase) -> Any:
         "ds.zero_stage": (2 if case.dtype == "bf16" else 0) if case.stage is None else case.stage,
         "ds.grad_accum_dtype": case.grad_accum_dtype,
         "ds.adam_offload": case.adam_offload,
+        "actor.gradient_checkpointing_enable": case.checkpointing,
         "algo.advantage.estimator": "group_norm",
         "algo.kl.use_loss": True,
         "algo.kl.estimator": "k3",

@@ -113,6 +113,9 @@ def trainer_of(strategy: Any, policy: Any, args: Any) -> Any:
     from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer  # noqa: PLC0415
 
     actor = args.actor
+    if actor.gradient_checkpointing_enable:
+        reentrant = actor.gradient_checkpointing_reentrant
+        policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     optimizer = {"optim": actor.optim, "muon": vars(actor.muon), "adam": vars(actor.adam), "max_norm": actor.max_norm}
     schedule = {"lr_scheduler": "constant", "scheduler_steps": 10}
     engine, adam, scheduler = strategy.prepare((policy, {**optimizer, **schedule}))

@@ -167,18 +167,14 @@ def few_layers(strategy: Any, config: Any, layers: int) -> Any:
     import torch  # noqa: PLC0415
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
-    args, models = strategy.args, cast("Any", AutoModelForCausalLM)
+    models = cast("Any", AutoModelForCausalLM)
     config.num_hidden_layers = layers
     if isinstance(kinds := getattr(config, "layer_types", None), list):
         config.layer_types = kinds[:layers]
     with tempfile.TemporaryDirectory() as folder:
         with torch.device(torch.cuda.current_device()):
             models.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
-        policy = _policy_in(folder, strategy)
-    if args.actor.gradient_checkpointing_enable:
-        reentrant = args.actor.gradient_checkpointing_reentrant
-        policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-    return policy
+        return _policy_in(folder, strategy)
 
 
 def _policy_in(folder: str, strategy: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Self
 from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.memory.lines import (
+    BACKWARD,
     GIB,
     TRAINING,
     CacheRoom,
@@ -105,7 +106,7 @@ class Held:
     @property
     def policy_phases(self) -> tuple[Phase, ...]:
         """The phases on the policy's GPUs."""
-        own = (Phase.EXPERIENCE, Phase.BACKWARD, Phase.STEP, Phase.SYNC)
+        own = (Phase.EXPERIENCE, *TRAINING, Phase.SYNC)
         return (Phase.GENERATION, *own) if self.layout.engines_share else own
 
     @property
@@ -174,11 +175,11 @@ def _policy(held: Held) -> Iterator[MemoryLine]:
     yield MemoryLine(f"policy, {'base and adapters' if lora else 'bf16'}", *formula, held.policy_phases, True)
     if held.stage == ZERO_3 and policy > 1:
         formula = product(min(parameters, MAX_LIVE_PARAMETERS), BF16)
-        yield MemoryLine("policy, layers gathered by ZeRO 3", *formula, (Phase.EXPERIENCE, Phase.BACKWARD))
+        yield MemoryLine("policy, layers gathered by ZeRO 3", *formula, (Phase.EXPERIENCE, *BACKWARD))
     yield from _gradients(held)
     if held.stage:
         buckets = 2 if held.flags["ds.overlap_comm"] else 1
-        yield MemoryLine("gradients' reduce bucket", *product(buckets, REDUCE_BUCKET, BF16), (Phase.BACKWARD,))
+        yield MemoryLine("gradients' reduce bucket", *product(buckets, REDUCE_BUCKET, BF16), (Phase.LAYERS,))
     yield from _optimizer(held)
 
 
@@ -195,7 +196,7 @@ def _gradients(held: Held) -> Iterator[MemoryLine]:
     yield MemoryLine(f"gradients, {'fp32' if held.gradient_bytes == FP32 else 'bf16'}", *formula, TRAINING, True)
     if held.stage == ZERO_2 and held.has_micro_batches:
         formula = product(held.trained, BF16, divisor=divisor)
-        yield MemoryLine("gradients of one micro-batch, bf16", *formula, (Phase.BACKWARD,), True)
+        yield MemoryLine("gradients of one micro-batch, bf16", *formula, (Phase.LAYERS,), True)
 
 
 def _optimizer(held: Held) -> Iterator[MemoryLine]:
@@ -221,23 +222,38 @@ def _reference(held: Held) -> Iterator[MemoryLine]:
 
 
 def _batch(held: Held) -> Iterator[MemoryLine]:
-    """Logits, with all copies that OpenRLHF's log-probabilities make, and activations of a micro-batch."""
-    shape, experience, train = held.shape, held.tokens("rollout"), held.tokens("train")
-    forward = (Phase.EXPERIENCE, *held.apart)
-    yield MemoryLine("logits, forward (bf16, fp32)", *product(*experience, shape.vocab_size, FORWARD_BYTES), forward)
-    width = 6 * shape.intermediate_size + 4 * shape.hidden_size
-    yield MemoryLine("one layer, forward (6 × inner + 4 × hidden)", *product(*experience, width), forward)
+    """Logits, with all copies that OpenRLHF's log-probabilities make, and activations of a micro-batch.
+
+    In a pass without gradients a layer's tensors are freed before there are logits, which are larger.
+    """
+    shape, train, layers = held.shape, held.tokens("train"), held.shape.num_hidden_layers
+    formula = product(*held.tokens("rollout"), shape.vocab_size, FORWARD_BYTES)
+    yield MemoryLine("logits, forward (bf16, fp32)", *formula, (Phase.EXPERIENCE, *held.apart))
     formula = product(*train, shape.vocab_size, bytes_of_a_logit(held.flags))
-    yield MemoryLine("logits, backward (fp32, gradient, bf16)", *formula, (Phase.BACKWARD,))
-    # Bytes that one layer keeps per token for its backward pass: norms in fp32, attention and MLP in bf16.
-    kept, layers = "16 × hidden + 6 × (q + kv) + 8 × inner", shape.num_hidden_layers
-    width = 16 * shape.hidden_size + 6 * (shape.q_size + shape.kv_size) + 8 * shape.intermediate_size
+    yield MemoryLine("logits, backward (fp32, gradient, bf16)", *formula, (Phase.HEAD,))
+    # The host's step holds them until it ends.
+    yield MemoryLine("logits, fp32", *product(*train, shape.vocab_size, FP32), (Phase.LAYERS,))
+    kept, width = _kept_by_a_layer(held)
     if held.flags["actor.gradient_checkpointing_enable"]:
         formula = product(*train, layers, shape.hidden_size, BF16)
-        yield MemoryLine("layers' inputs (gradient checkpointing)", *formula, (Phase.BACKWARD,))
-        yield MemoryLine(f"one layer, backward ({kept})", *product(*train, width), (Phase.BACKWARD,))
+        yield MemoryLine("layers' inputs (gradient checkpointing)", *formula, BACKWARD)
     else:
-        yield MemoryLine(f"all layers ({kept})", *product(*train, layers, width), (Phase.BACKWARD,))
+        yield MemoryLine(f"all layers ({kept})", *product(*train, layers, width), (Phase.HEAD,))
+    # The gradients of both factors of the MLP's product are made while the factors are still there.
+    formula = product(*train, width + 2 * BF16 * shape.intermediate_size)
+    yield MemoryLine(f"one layer ({kept} + 4 × inner)", *formula, (Phase.LAYERS,))
+
+
+def _kept_by_a_layer(held: Held) -> tuple[str, int]:
+    """The formula, and the bytes that one layer keeps for each token until its backward pass.
+
+    Norms keep fp32 and, where their weights are trained, bf16; attention and the MLP keep bf16 (tests/hook/
+    test_activations.py measures each factor).
+    """
+    shape, trained = held.shape, 0 if held.lora_rank else BF16
+    norms, heads = 2 * (FP32 + BF16 + trained), 4 + (FP32 + trained if shape.has_head_norms else 0)
+    width = norms * shape.hidden_size + heads * (shape.q_size + shape.kv_size) + 8 * shape.intermediate_size
+    return f"{norms} × hidden + {heads} × (q + kv) + 8 × inner", width
 
 
 def bytes_of_a_logit(flags: Flags) -> int:

@@ -16,12 +16,15 @@ class Phase(StrEnum):
     GENERATION = "generation"
     REFERENCE = "reference"
     EXPERIENCE = "experience"
-    BACKWARD = "backward"
+    HEAD = "backward: head"
+    LAYERS = "backward: layers"
     STEP = "optimizer step"
     SYNC = "weight sync"
 
 
-TRAINING = (Phase.BACKWARD, Phase.STEP)
+# A training step's passes have two peaks: when the head's backward pass begins, and when that of a layer does.
+BACKWARD = (Phase.HEAD, Phase.LAYERS)
+TRAINING = (*BACKWARD, Phase.STEP)
 
 
 @dataclass(frozen=True)

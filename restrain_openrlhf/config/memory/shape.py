@@ -70,6 +70,11 @@ class ModelShape(BaseModel):
         return self.vocab_size * self.hidden_size
 
     @property
+    def has_head_norms(self) -> bool:
+        """Whether a norm for each head follows the projections of queries and keys."""
+        return self.model_type == "qwen3"
+
+    @property
     def parameters(self) -> int:
         """The number of all parameters. A tied output head counts once."""
         heads = 1 if self.tie_word_embeddings else 2
@@ -81,7 +86,7 @@ class ModelShape(BaseModel):
         biases = 0
         if self.model_type == "qwen2" or self.attention_bias:
             biases = self.q_size + 2 * self.kv_size + (self.hidden_size if self.model_type != "qwen2" else 0)
-        head_norms = 2 * self.head_dim if self.model_type == "qwen3" else 0
+        head_norms = 2 * self.head_dim if self.has_head_norms else 0
         return weights + biases + 2 * self.hidden_size + head_norms
 
 

@@ -27,12 +27,12 @@ def of_4b(**changed):
 def test_refused_at_one_byte_less_than_weights_and_states():
     assert why_it_cannot_fit(of_4b(), CERTAIN) is None
     reason = str(why_it_cannot_fit(of_4b(), CERTAIN - 1))
-    assert re.search(r"what is certain alone needs 74\.9 in the phase 'backward'.*ds\.adam_offload", reason)
+    assert re.search(r"what is certain alone needs 74\.9 in the phase 'backward: layers'.*ds\.adam_offload", reason)
 
 
 def test_activations_and_logits_refuse_nothing():
     asked = of_4b(train__micro_batch_size=64, data__max_len=6144)
-    assert estimate(asked, shape_of(MODEL), 80 * GIB).peak[1] > 500 * GIB
+    assert estimate(asked, shape_of(MODEL), 80 * GIB).peak[1] > 450 * GIB
     assert why_it_cannot_fit(asked, 80 * GIB) is None
 
 
@@ -90,9 +90,9 @@ def test_the_table_has_formulas_phases_and_the_peak():
     assert done.returncode == 0, done.stderr
     assert "Qwen/Qwen3-4B-Base: 4,022,468,096 parameters." in done.stdout
     (states,) = [line for line in done.stdout.splitlines() if line.startswith("| fp32 master weights and Adam")]
-    # 4,022,468,096 × 12 / 8 bytes are 5.62 GiB, in backward and in the optimizer's step.
+    # 4,022,468,096 × 12 / 8 bytes are 5.62 GiB, in both parts of backward and in the optimizer's step.
     assert [cell.strip() for cell in states.strip("|").split("|")] == [
-        "fp32 master weights and Adam", "4,022,468,096 × 12 / 8", "", "", "5.6", "5.6", "",
+        "fp32 master weights and Adam", "4,022,468,096 × 12 / 8", "", "", "5.6", "5.6", "5.6", "",
     ]  # fmt: skip
     assert "of the GPU's 80.0:" in done.stdout
 
