@@ -11,6 +11,7 @@ from datetime import timedelta
 import ray
 import torch
 from torch import distributed
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from restrain_openrlhf.data.jsonl import dump
 
@@ -31,7 +32,7 @@ def all_reduce(
 
     They meet at the TCPStore on `host`. Element i of rank r is (i mod VALUES) + r, so the sum is known beforehand.
     """
-    store = distributed.TCPStore(host, port, is_master=False, timeout=PATIENCE)
+    store = TCPStore(host, port, is_master=False, timeout=PATIENCE)
     distributed.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
     values = torch.arange(elements, device=device).remainder_(VALUES).float()
     expected = values * world + world * (world - 1) // 2
@@ -51,7 +52,6 @@ def _sum(values: torch.Tensor, expected: torch.Tensor) -> tuple[int, float]:
     return int((values != expected).sum()), seconds
 
 
-@ray.remote(num_gpus=1, max_retries=0)
 def rank_on_gpu(host: str, port: int, rank: int, world: int) -> tuple[str, int, float]:
     """As `all_reduce`, on one GPU, of which the process sees no other, as training's do; its node comes first."""
     return ray.util.get_node_ip_address(), *all_reduce("nccl", host, port, rank, world, "cuda")
@@ -63,14 +63,14 @@ def main() -> None:
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     ray.init(runtime_env={"env_vars": TOLD})
     host, gpus = ray.util.get_node_ip_address(), int(ray.cluster_resources().get("GPU", 0))
-    store = distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-    nodes, wrong, seconds = zip(
-        *ray.get([rank_on_gpu.remote(host, store.port, i, gpus) for i in range(gpus)]), strict=True
-    )
+    store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    place = ray.remote(num_gpus=1, max_retries=0)(rank_on_gpu)
+    found = ray.get([place.remote(host, store.port, rank, gpus) for rank in range(gpus)])
+    nodes, wrong, seconds = zip(*found, strict=True)
     # NCCL's own measure, the bus bandwidth.
     speed = 2 * (gpus - 1) / gpus * 4 * ELEMENTS / max(seconds) / 1e9
-    found = {"gpus": gpus, "nodes": len({*nodes}), "wrong": sum(map(bool, wrong)), "gb_per_second": speed}
-    sys.stdout.write("\n" + dump(found))
+    result = {"gpus": gpus, "nodes": len({*nodes}), "wrong": sum(map(bool, wrong)), "gb_per_second": speed}
+    sys.stdout.write("\n" + dump(result))
 
 
 if __name__ == "__main__":
