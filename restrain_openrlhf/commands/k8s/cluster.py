@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from restrain_openrlhf.commands.k8s.experiment import Patch, json_patch
+from restrain_openrlhf.commands.k8s.patches import Patch, json_patch
 from restrain_openrlhf.commands.k8s.stages import mappings
 from restrain_openrlhf.config.documents import parse_yaml, read_yaml, typed
 from restrain_openrlhf.config.gpu_layout import NodeShape

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.k8s import stages
 from restrain_openrlhf.commands.k8s.cluster import Cluster, Overlay, load_overlay
-from restrain_openrlhf.commands.k8s.experiment import WORK, Experiment, benchmarks_on_volume, load_experiment, patches
+from restrain_openrlhf.commands.k8s.experiment import WORK, Experiment, benchmarks_on_volume, load_experiment
+from restrain_openrlhf.commands.k8s.patches import patches
 from restrain_openrlhf.commands.k8s.stages import Manifest, Stage, write
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides

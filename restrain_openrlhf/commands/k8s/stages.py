@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.commands.k8s.experiment import CHECK, PASS, QUEUE, Experiment, data_words
+from restrain_openrlhf.commands.k8s.experiment import Experiment, data_words
+from restrain_openrlhf.commands.k8s.patches import CHECK, PASS, QUEUE
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError
 

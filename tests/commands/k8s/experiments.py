@@ -12,7 +12,8 @@ import yaml
 
 from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.command import LOADER
-from restrain_openrlhf.commands.k8s.experiment import Experiment, Patch, load_experiment, patches
+from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experiment
+from restrain_openrlhf.commands.k8s.patches import Patch, patches
 from restrain_openrlhf.commands.k8s.stages import SHARED, named, stage_of, stages_of
 from restrain_openrlhf.config.documents import KUBERNETES
 from tests.command_line import Done, restrain
