@@ -18,8 +18,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WHOLE = "extends: one_gpu/24gb/qwen3-0.6b-base\n"
 # The preset's template asks for a box, which most kinds do not read.
 ASKS_NOTHING = "openrlhf: {data.input_template: null}\n"
-# Files of another program, Kustomize, which tests/commands/k8s/test_cluster.py renders.
-OTHERS = ("apiVersion: kustomize",)
+# Files that are no run's: Kustomize's, which tests/commands/k8s/test_cluster.py renders, and a cluster file, which
+# tests/commands/k8s/test_own_task.py takes from its page.
+OTHERS = ("apiVersion: kustomize", "overlay:")
 
 
 def blocks(language: str) -> list[tuple[str, str]]:

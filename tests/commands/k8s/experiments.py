@@ -34,7 +34,8 @@ ONE_GPU = {
     "openrlhf.train.colocate_all": True,
     # The states of 4B and 8B models are more than one GPU holds.
     "openrlhf.ds.adam_offload": True,
-    "openrlhf.ds.zero_stage": 3,
+    # With Adam in host memory, ZeRO 2 is refused.
+    "openrlhf.ds.zero_stage": 1,
 }
 
 

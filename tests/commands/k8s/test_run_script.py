@@ -179,6 +179,17 @@ def test_training_waits_for_what_premise_says(cluster, tmp_path):
     assert one.run(manifests).returncode == 0
 
 
+def test_the_check_of_gpus_can_be_left_out_and_is_not_asked_of_training_that_has_begun(cluster):
+    manifests = folder("--only", "gpu-check", "--only", "train")
+    one = cluster(manifests)
+    assert one.run(manifests, "--without-gpu-check").returncode == 0
+    assert one.run(manifests).returncode == 0
+    assert [each["metadata"]["name"] for each in one.server.of("Job")] == [f"train-{NAME}"]
+    failing = cluster(manifests, goes={"gpu-check": ["running", "failed"]}).run(manifests)
+    assert (failing.returncode, f"job/gpu-check-{NAME} failed" in failing.stderr) == (1, True)
+    assert "has no step files" in one.run(manifests, "--files").stderr
+
+
 def test_the_platform_of_other_experiments_is_changed_by_nobodys_mistake(cluster):
     other = folder(*SHORT, "--pull-secrets", "regcred")
     one = cluster(folder(*SHORT), there=("admin",))
