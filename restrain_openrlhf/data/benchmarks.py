@@ -60,7 +60,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "OlympiadBench",
             HubSet("Hothan/OlympiadBench", config="OE_TO_maths_en_COMP", licence="apache-2.0"),
             (674, 675),
-            (row_schemas.OLYMPIAD,),
+            (row_schemas.OLYMPIAD, row_schemas.WORDED),
             "675 problems in Qwen2.5-Math's own copy",
         ),
         Benchmark("minerva_math", "Minerva", HubSet("math-ai/minervamath", split="test"), (272,)),

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from os import environ
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any
 
-from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.errors import FULL_DISK, RunError
 
 # How long to wait for the status of a process that has closed its output.
 END_SECONDS = 5.0
@@ -93,6 +94,8 @@ MODULE = "restrain_openrlhf.commands.main"
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 30
 LAST_LINES = 12
+# A disk without space for so much is full.
+PROBE_BYTES = 1 << 16
 PYTHONPATH = "PYTHONPATH"
 TRACEBACK = "Traceback (most recent call last):"
 # Beginnings of lines that Ray copies from its workers, with or without colour, also after the driver's traceback.
@@ -196,11 +199,26 @@ def printed_in(log: Path, since: int = 0) -> list[str]:
         return file.read().decode(errors="replace").splitlines()
 
 
+def _full_disk(log: Path) -> str:
+    """That the log's disk is full, in a line; empty if it is not."""
+    try:
+        with TemporaryFile(dir=log.parent) as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+    except OSError as error:
+        if error.errno in FULL_DISK:
+            return f"{log.parent}: no space left. Free some, and start the same command again.\n"
+    return ""
+
+
 def error_tail(log: Path, since: int = 0) -> str:
-    """Why a process ended: an error of ours in its log from byte `since` on, else its exception, or its last lines."""
+    """Why a process ended: an error of ours in its log from byte `since` on, or else its exception, or its last lines.
+
+    On a full disk the log may lack the reason, so a line about the disk comes first.
+    """
     printed = printed_in(log, since)
     ours = [line for line in printed if "restrain_openrlhf.errors." in line or line.startswith("error: ")]
-    return "\n".join(ours[-1:]) or "\n".join(_exception(printed) or printed[-LAST_LINES:])
+    return "\n".join(ours[-1:]) or _full_disk(log) + "\n".join(_exception(printed) or printed[-LAST_LINES:])
 
 
 def _exception(printed: Sequence[str]) -> list[str]:

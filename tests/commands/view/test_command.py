@@ -14,7 +14,7 @@ REFUSED = [
     (("run", "--gold", "absent.jsonl"), "no such file"),
     (("run", "--gold", "other.jsonl"), "answers none of the 3 prompts"),
     (("run", "--gold", "bad.jsonl"), "line 1: answer"),
-    (("run", "--out", "empty"), "is a folder"),
+    (("run", "--out", "empty"), "is not a file that can be written"),
     (("run", "--out", "there.html/view.html"), "is not a folder"),
 ]
 
