@@ -66,7 +66,7 @@ def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
     assert found["comparison"]["problems"] == 48
     assert found["steps"] == 24
     assert (Path(found["chosen_model"]) / "model.safetensors").exists()
-    assert (out / "report.html").read_text().count("data:image/png") == 3
+    assert (out / "report.html").read_text().count("data:image/png") == 2
     refuse_gold_in_training(out)
 
 
