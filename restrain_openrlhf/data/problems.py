@@ -121,19 +121,28 @@ def lists_choices(problem: str) -> bool:
 
 
 def worded(row: Row, place: int) -> Problem:
-    """A problem with gold from `answer`, or else from the last box in `solution` (as in MATH and Minerva)."""
-    return problem_of(_id(row, place), _asked(row), _gold(row))
+    """A problem with gold from `answer`, or else from the last box in `solution` (as in MATH and Minerva).
+
+    Raises DataError for choices that are not in the text, because the model would not see them.
+    """
+    _refuse_unlisted(row, prompt := _asked(row))
+    return problem_of(_id(row, place), prompt, _gold(row))
 
 
 def plain(row: Row, place: int) -> Problem:
     """A problem with text and gold unchanged. Options that the text does not list are appended with letters."""
     prompt = with_options(_asked(row), row)
-    if (columns := choice_columns(row)) and not lists_choices(text_of(prompt)) and not options_of(row):
+    if not options_of(row):
+        _refuse_unlisted(row, prompt)
+    return Problem(id=str(_id(row, place)), problem=prompt, answer=plain_answer(row))
+
+
+def _refuse_unlisted(row: Row, prompt: TextOrChat) -> None:
+    if (columns := choice_columns(row)) and not lists_choices(text_of(prompt)):
         raise DataError(
             f"the problem's text is without the choices in {', '.join(columns)}, which have to be a list in the column "
             "`options`"
         )
-    return Problem(id=str(_id(row, place)), problem=prompt, answer=plain_answer(row))
 
 
 def with_options(prompt: TextOrChat, row: Row) -> TextOrChat:

@@ -198,6 +198,7 @@ QUESTION = {"Question": "Q?", **dict.fromkeys(GPQA, "a")}
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
+        ("math500", {"problem": "A field?", "choices": ["0", "4"], "answer": "4"}, "without the choices in choices"),
         ("mmlu_stem", {**MMLU, "choices": ["a", "b"]}, r"`choices` is \['a', 'b'\]; it must be a list of four"),
         ("mmlu_stem", {**MMLU, "answer": -1}, "`answer` is -1; it must be a choice's place, 0 to 3"),
         ("mmlu_stem", {**MMLU, "subject": "law"}, "none of its 1 rows is one of the set"),
