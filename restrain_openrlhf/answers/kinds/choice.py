@@ -61,7 +61,9 @@ _IS_NOT = re.compile(
 _GOES_ON = re.compile(r"(?:it|its|they|this|these|he|she)\b", re.IGNORECASE)
 _CLAUSE = 100
 # What follows is a reason or a contrast, and not what is chosen.
-_ASIDE = re.compile(r"(?<=\w),?\s(?:because|since|while|whereas|unlike)\b", re.IGNORECASE)
+_ASIDE = re.compile(r"(?<=\w),?\s(?:because|since|while|whereas|unlike)\b.*", re.IGNORECASE)
+_BUT = re.compile(r"(?<=\w)[,;]\s(?:but|so|yet)\s", re.IGNORECASE)
+_DENIED = re.compile(r"\s(?:is|are|was|were|can|could|do|does|did|has|have)(?:n['’]t|not|\s(?:not|never))\b")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
 
 
@@ -260,13 +262,15 @@ def _marked(line: str, options: tuple[Option, ...]) -> str | None:
 
 def _named(text: str, options: tuple[Option, ...], question: str) -> str | None:
     """The only option that the sentences name by its text of which each repeats the question and names one option."""
-    # Beside its place among the options, a number of the question is given and not chosen.
-    asked = {each.text for each in options if each.text.isdecimal() and _count(each.text, question) > 1}
+    # Beside its place among the options, what the question names is given and not chosen.
+    asked = {each.text for each in options if _count(each.text.casefold(), question.casefold()) > 1}
     found, about = set[str](), ""
-    for sentence in (each for line in text.split("\n") for each in reading.sentences(line)):
-        named = _in_sentence(_ASIDE.split(sentence)[0], options) - asked
+    whole = [_ASIDE.sub("", each) for line in text.split("\n") for each in reading.sentences(line) if each]
+    clauses = [clause for sentence in whole for clause in _BUT.split(sentence)]
+    for sentence in clauses:
+        named = _in_sentence(sentence, options) - asked
         rest = _folded(sentence).replace(_folded(next(iter(named), "")), "").strip(" .,*")
-        is_all = not rest or len(sentence) + 1 >= len(text.strip())
+        is_all = not rest or len(clauses) == 1
         about = f"{about} {rest}" if _GOES_ON.match(sentence) else rest
         if len(named) == 1 and (is_all or reading.repeats(about, question)):
             found |= named
@@ -284,7 +288,7 @@ def _in_sentence(sentence: str, options: tuple[Option, ...]) -> set[str]:
         is_short = length <= len("no") and not name.isdecimal()
         pattern = rf"\A{re.escape(name)}(?=,|\Z)" if is_short else _as_word(name)
         places = list(re.finditer(pattern, text)) if length > is_short else []
-        if any(not _NOT.search(text[max(each.start() - _CLAUSE, 0) : each.start()]) for each in places):
+        if any(not (_NOT.search(text[max(each.start() - _CLAUSE, 0) : each.start()]) or _DENIED.match(text, each.end())) for each in places):
             found.add(option)
         text = re.sub(pattern, " ", text) if places else text
     return found
