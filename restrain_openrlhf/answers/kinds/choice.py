@@ -75,7 +75,7 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "9"
+    version: ClassVar[str] = "10"
     is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
@@ -217,7 +217,8 @@ def _by_start(span: str, options: tuple[Option, ...]) -> str | None:
 
 def _begins(span: str, option: str) -> bool:
     rest = span[len(option) :]
-    return bool(option) and span.startswith(option) and bool(_SEPARATOR.match(rest) or _REASON.match(rest))
+    goes_on = _SEPARATOR.match(rest) or (_REASON.match(rest) and not _DENIED.match(rest))
+    return bool(option) and span.startswith(option) and bool(goes_on)
 
 
 def _without_a_list(text: str, options: tuple[Option, ...]) -> str:
@@ -288,7 +289,11 @@ def _in_sentence(sentence: str, options: tuple[Option, ...]) -> set[str]:
         is_short = length <= len("no") and not name.isdecimal()
         pattern = rf"\A{re.escape(name)}(?=,|\Z)" if is_short else _as_word(name)
         places = list(re.finditer(pattern, text)) if length > is_short else []
-        if any(not (_NOT.search(text[max(each.start() - _CLAUSE, 0) : each.start()]) or _DENIED.match(text, each.end())) for each in places):
+        before = [text[max(each.start() - _CLAUSE, 0) : each.start()] for each in places]
+        denied = [
+            _NOT.search(said) or _DENIED.match(text, each.end()) for said, each in zip(before, places, strict=True)
+        ]
+        if not all(denied):
             found.add(option)
         text = re.sub(pattern, " ", text) if places else text
     return found

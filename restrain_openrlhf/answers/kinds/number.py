@@ -54,7 +54,9 @@ _ASIDE, _THAT = (
     for words in (r"because|since|while|whereas|unlike|after(?=\s\w+ing\b)", "that")
 )
 # The noun that a question counts or asks for, words that are no noun, and what is said of those that remain.
-_COUNTED = re.compile(r"\bhow\smany\s(?:(?:more|other|whole|total)\s)?([^\W\d_]+)|\b(?:what|which)\s(year)\b", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"\bhow\smany\s(?:(?:more|other|whole|total)\s)?([^\W\d_]+)|\b(?:what|which)\s(year)\b", re.IGNORECASE
+)
 _YEAR = re.compile(r"[12]\d{3}")
 _AND_MORE = re.compile(r"\b(?:year|month|week|day|hour|minute|pound|dollar|feet)s?(?:,|,?\sand)\Z", re.IGNORECASE)
 _NO_NOUN = frozenset(["", *"and by from in is or times to x".split()])
@@ -81,7 +83,7 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "8"
+    version: ClassVar[str] = "9"
     is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of a sentence. '
@@ -228,8 +230,9 @@ def _of_prose(text: str, question: str) -> str | None:
     nouns = [found[found.lastindex or 0].lower() for found in _COUNTED.finditer(question[-WINDOW:])]
     for above, line in enumerate(reversed(lines)):
         for sentence in map(in_plain_signs, reversed(line)):
-            found = _of_counted(sentence, nouns[-1], asked) if nouns and words else None
-            if not found and (reading.repeats(sentence, question) or (not above and len(sentence) <= SHORT)):
+            is_about = reading.repeats(sentence, question)
+            found = _of_counted(sentence, nouns[-1], asked) if nouns and words and (is_about or is_one) else None
+            if not found and (is_about or (not above and len(sentence) <= SHORT)):
                 found = _of_sentence(sentence, words, asked, is_one)
             if found is not None:
                 return found or None
@@ -249,7 +252,7 @@ def _of_counted(sentence: str, noun: str, asked: Neighbours) -> str | None:
         value, following = value_of(number), next_word(number)
         phrase = text[number.start() : after.start() if after else None].strip()
         if _YEAR.fullmatch(number["value"] or "") if is_year else following == noun:
-            if noun not in asked.get(value, ()) or _REMAIN.match(text, number.end()):
+            if value not in asked or _REMAIN.match(text, number.end()):
                 own[value] = "" if _is_part(text, number) or _AND_MORE.search(phrase) else phrase
         else:
             beside |= following in _NO_NOUN
