@@ -40,7 +40,7 @@ _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|
 _TWO_VALUES = re.compile(r"\b([A-Za-z]\w?)\s?=[^=,;]{1,40}?(?:[,;]|\bor\b|\band\b)[\s\w]{0,6}?\b\1\s?=")
 # What a number follows that is said of what stands before.
 _SAYS = re.compile(
-    r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?|costs?|makes?|gives?|needs?|yields?|to\sget)\b:?(?=\s)|,\sor(?=\s)|=)\s*"
+    r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?|costs?|makes?|gives?|needs?|yields?)\b:?(?=\s)|,\sor(?=\s)|=)\s*"
     r"(?:(?:about|approximately|actually|equal\sto|equivalent\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*",
     re.IGNORECASE,
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.answers.kind import parse_kind
+from restrain_openrlhf.answers.numerals import in_digits
 
 KINDS = {name: parse_kind({"name": name}) for name in ("number", "choice")}
 RESPONSES, WRITTEN = (
@@ -86,11 +87,16 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("A box holds 36 pens, while a crate holds 40 pens.", ASKED, "36"), ("There are 30-36 pens.", ASKED, None),
      ("Of 8 slices, 3 slices are left.", CAKE, "3"), ("The cake has 3 slices left after eating 5 slices.", CAKE, "3"),
      ("There are 7 million pens in 6 boxes.", ASKED, "7 million"),
+     ("There are 30 pens or 36 pens.", ASKED, None), ("There are √36 pens.", ASKED, None),
      ("It took 6 hours and 24 minutes.", {"problem": "How many hours did it take?"}, None),
      ("The war began on April 15, 1912, with 1,500 people.", WAR, "1912")],
 )  # fmt: skip
 def test_the_answer_stands_where_the_questions_word_stood(response, row, answer):
     assert KINDS["number"].extract(response, row) == answer
+
+
+def test_words_after_a_digit_are_its_scale_and_no_number():
+    assert in_digits("1.5 million, two and 3  thousand") == "1.5 million, 2 and 3  thousand"
 
 
 HOT = "What is the opposite of hot?"
