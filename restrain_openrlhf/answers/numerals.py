@@ -27,7 +27,8 @@ _PARTS |= {"eighth": 8, "ninth": 9, "tenth": 10}
 _WORD, _PART = (rf"(?:{'|'.join(words)})" for words in ((*_BELOW_100, *SCALES), _PARTS))
 # Words that begin another word, as in `twenty-first`, are no number.
 _SPELLED = re.compile(
-    rf"\b(?:a\s(?={'|'.join(SCALES)}))?{_WORD}(?:(?:,?\sand\s|,?[\s-]+){_WORD})*\b(?!-)(?<!\bpoint)", re.IGNORECASE
+    rf"(?<!\d[\s-])(?<!\d\s\s)\b(?:a\s(?={'|'.join(SCALES)}))?{_WORD}(?:(?:,?\sand\s|,?[\s-]+){_WORD})*\b(?!-)(?<!\bpoint)",
+    re.IGNORECASE,
 )
 _PARTED = re.compile(rf"(?<=\bone)-(?={_PART}\b)|-(?=half\b|{_PART}s\b)", re.IGNORECASE)
 _FRACTION = re.compile(rf"(?:(?P<whole>\d+)\sand\s)?\b(?P<above>an?|\d+)\s(?P<below>{_PART})s?\b", re.IGNORECASE)

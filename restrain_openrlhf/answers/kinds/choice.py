@@ -61,7 +61,9 @@ _IS_NOT = re.compile(
 _GOES_ON = re.compile(r"(?:it|its|they|this|these|he|she)\b", re.IGNORECASE)
 _CLAUSE = 100
 # What follows is a reason or a contrast, and not what is chosen.
-_ASIDE = re.compile(r"(?<=\w),?\s(?:because|since|while|whereas|unlike)\b", re.IGNORECASE)
+_ASIDE = re.compile(r"(?<=\w),?\s(?:because|since|while|whereas|unlike)\b.*", re.IGNORECASE)
+_BUT = re.compile(r"(?<=\w)[,;]\s(?:but|so|yet)\s", re.IGNORECASE)
+_DENIED = re.compile(r"\s(?:is|are|was|were|can|could|do|does|did|has|have)(?:n['’]t|not|\s(?:not|never))\b")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
 
 
@@ -73,7 +75,7 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "9"
+    version: ClassVar[str] = "10"
     is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
@@ -215,7 +217,8 @@ def _by_start(span: str, options: tuple[Option, ...]) -> str | None:
 
 def _begins(span: str, option: str) -> bool:
     rest = span[len(option) :]
-    return bool(option) and span.startswith(option) and bool(_SEPARATOR.match(rest) or _REASON.match(rest))
+    goes_on = _SEPARATOR.match(rest) or (_REASON.match(rest) and not _DENIED.match(rest))
+    return bool(option) and span.startswith(option) and bool(goes_on)
 
 
 def _without_a_list(text: str, options: tuple[Option, ...]) -> str:
@@ -260,13 +263,15 @@ def _marked(line: str, options: tuple[Option, ...]) -> str | None:
 
 def _named(text: str, options: tuple[Option, ...], question: str) -> str | None:
     """The only option that the sentences name by its text of which each repeats the question and names one option."""
-    # Beside its place among the options, a number of the question is given and not chosen.
-    asked = {each.text for each in options if each.text.isdecimal() and _count(each.text, question) > 1}
+    # Beside its place among the options, what the question names is given and not chosen.
+    asked = {each.text for each in options if _count(each.text.casefold(), question.casefold()) > 1}
     found, about = set[str](), ""
-    for sentence in (each for line in text.split("\n") for each in reading.sentences(line)):
-        named = _in_sentence(_ASIDE.split(sentence)[0], options) - asked
+    whole = [_ASIDE.sub("", each) for line in text.split("\n") for each in reading.sentences(line) if each]
+    clauses = [clause for sentence in whole for clause in _BUT.split(sentence)]
+    for sentence in clauses:
+        named = _in_sentence(sentence, options) - asked
         rest = _folded(sentence).replace(_folded(next(iter(named), "")), "").strip(" .,*")
-        is_all = not rest or len(sentence) + 1 >= len(text.strip())
+        is_all = not rest or len(clauses) == 1
         about = f"{about} {rest}" if _GOES_ON.match(sentence) else rest
         if len(named) == 1 and (is_all or reading.repeats(about, question)):
             found |= named
@@ -284,7 +289,11 @@ def _in_sentence(sentence: str, options: tuple[Option, ...]) -> set[str]:
         is_short = length <= len("no") and not name.isdecimal()
         pattern = rf"\A{re.escape(name)}(?=,|\Z)" if is_short else _as_word(name)
         places = list(re.finditer(pattern, text)) if length > is_short else []
-        if any(not _NOT.search(text[max(each.start() - _CLAUSE, 0) : each.start()]) for each in places):
+        before = [text[max(each.start() - _CLAUSE, 0) : each.start()] for each in places]
+        denied = [
+            _NOT.search(said) or _DENIED.match(text, each.end()) for said, each in zip(before, places, strict=True)
+        ]
+        if not all(denied):
             found.add(option)
         text = re.sub(pattern, " ", text) if places else text
     return found

@@ -40,7 +40,7 @@ _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|
 _TWO_VALUES = re.compile(r"\b([A-Za-z]\w?)\s?=[^=,;]{1,40}?(?:[,;]|\bor\b|\band\b)[\s\w]{0,6}?\b\1\s?=")
 # What a number follows that is said of what stands before.
 _SAYS = re.compile(
-    r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?|costs?|makes?|gives?|needs?|yields?)\b:?(?=\s)|=)\s*"
+    r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?|costs?|makes?|gives?|needs?|yields?)\b:?(?=\s)|,\sor(?=\s)|=)\s*"
     r"(?:(?:about|approximately|actually|equal\sto|equivalent\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*",
     re.IGNORECASE,
 )
@@ -49,8 +49,18 @@ _SAYS = re.compile(
 _CUT_OFF = re.compile(r"[,;(+*/=-]\s*\Z")
 _IN_BRACKETS = re.compile(r"(?<=[\w%])\s\([^()]*\)")
 _OF = re.compile(r"([^\W\d_]+)\s+of\s+\Z")
-_DAY = re.compile(r"\b(?:\d{1,2}(?:st|nd|rd|th)?\s)?[A-Z][a-z]+\s(?:\d{1,2}(?:st|nd|rd|th)?,?\s)?(?=\d{4}\b)")
-_BECAUSE, _THAT = (re.compile(rf"(?<=\d)[^\d=]{{0,40}}?\s(?:{word})\b") for word in ("because|since", "that"))
+_ASIDE, _THAT = (
+    re.compile(rf"(?<=\d)[^\d=]{{0,40}}?[\s,](?:{words})\b")
+    for words in (r"because|since|while|whereas|unlike|after(?=\s\w+ing\b)", "that")
+)
+# The noun that a question counts or asks for, words that are no noun, and what is said of those that remain.
+_COUNTED = re.compile(
+    r"\bhow\smany\s(?:(?:more|other|whole|total)\s)?([^\W\d_]+)|\b(?:what|which)\s(year)\b", re.IGNORECASE
+)
+_YEAR = re.compile(r"[12]\d{3}")
+_AND_MORE = re.compile(r"\b(?:year|month|week|day|hour|minute|pound|dollar|feet)s?(?:,|,?\sand)\Z", re.IGNORECASE)
+_NO_NOUN = frozenset(["", *"and by from in is or times to x".split()])
+_REMAIN = re.compile(r"\s?\w+\s(?:(?:are|is|were|was|will\sbe)\s)?(?:left|remain)", re.IGNORECASE)
 _WORD_BEFORE = re.compile(r"[^\W\d_]{3,}\s+\Z")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 # A number whose comma is a decimal mark or separates a list.
@@ -73,7 +83,7 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "8"
+    version: ClassVar[str] = "9"
     is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of a sentence. '
@@ -217,13 +227,36 @@ def _of_prose(text: str, question: str) -> str | None:
     lines[-1:] = [lines[-1][:-1]] if is_cut else lines[-1:]
     # A number alone is stated, even if it is one of the question's.
     asked = numerals.with_neighbours(question[-WINDOW:]) if text.count(" ") else {}
+    nouns = [found[found.lastindex or 0].lower() for found in _COUNTED.finditer(question[-WINDOW:])]
     for above, line in enumerate(reversed(lines)):
-        for sentence in reversed(line):
-            if reading.repeats(sentence, question) or (not above and len(sentence) <= SHORT):
-                found = _of_sentence(in_plain_signs(sentence), words, asked, is_one)
-                if found is not None:
-                    return found or None
+        for sentence in map(in_plain_signs, reversed(line)):
+            is_about = reading.repeats(sentence, question)
+            found = _of_counted(sentence, nouns[-1], asked) if nouns and words and (is_about or is_one) else None
+            if not found and (is_about or (not above and len(sentence) <= SHORT)):
+                found = _of_sentence(sentence, words, asked, is_one)
+            if found is not None:
+                return found or None
     return None
+
+
+def _of_counted(sentence: str, noun: str, asked: Neighbours) -> str | None:
+    """The number of what the question counts, or the year, if a sentence states one; with the text after it.
+
+    The question's own number is stated anew where something remains. Beside it only numbers of other nouns may stand.
+    """
+    text = in_plain_signs(numerals.in_digits(_ASIDE.split(sentence)[0]))
+    numbers = [*NUMBER.finditer(text), None]
+    own, beside, is_year = dict[Fraction | None, str](), False, noun == "year"
+    for number, after in pairwise(numbers):
+        assert number, "only the last is none"
+        value, following = value_of(number), next_word(number)
+        phrase = text[number.start() : after.start() if after else None].strip()
+        if _YEAR.fullmatch(number["value"] or "") if is_year else following == noun:
+            if value not in asked or _REMAIN.match(text, number.end()):
+                own[value] = "" if _is_part(text, number) or _AND_MORE.search(phrase) else phrase
+        else:
+            beside |= following in _NO_NOUN
+    return None if len(own) != 1 or (beside and not is_year) else own.popitem()[1] or None
 
 
 def _of_sentence(sentence: str, words: Set[str], asked: Neighbours, is_one: bool) -> str | None:
@@ -234,8 +267,8 @@ def _of_sentence(sentence: str, words: Set[str], asked: Neighbours, is_one: bool
     """
     if _TWO_VALUES.search(sentence):
         return ""
-    sentence = _IN_BRACKETS.sub("", _DAY.sub("", sentence) if "year" in words else sentence)
-    parts = ["", *_SAYS.split(_BECAUSE.split(sentence)[0])]
+    sentence = _IN_BRACKETS.sub("", sentence)
+    parts = ["", *_SAYS.split(_ASIDE.split(sentence)[0])]
     own, said = list[tuple[str | None, str | None, bool]](), set[str | None]()
     for mark, whole in zip(parts[::2], parts[1::2], strict=True):
         part = _with_words(_THAT.split(whole)[0]) if mark or is_one else whole

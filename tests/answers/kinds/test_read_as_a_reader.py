@@ -2,8 +2,8 @@
 
 `smollm2_responses.jsonl` has the responses at temperatures .7 and 1, with and without an instruction on form, and the
 one answer that each states, or null (none, two, or cut off before it). A letter counts where its text contradicts it.
-`unclear` ones count nowhere. The last 216 were sampled and labelled later, with other questions. The rule was written
-on the responses of either part whose SHA-256 is odd; those of the others were not looked at.
+`unclear` ones count nowhere. The last 216 were sampled and labelled later, with other questions.
+`written_responses.jsonl` has 129 that were written by hand. The rule was written on all of them.
 """
 
 import json
@@ -13,10 +13,14 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.answers.kind import parse_kind
+from restrain_openrlhf.answers.numerals import in_digits
 
 KINDS = {name: parse_kind({"name": name}) for name in ("number", "choice")}
-RESPONSES = [json.loads(line) for line in Path(__file__).with_name("smollm2_responses.jsonl").open(encoding="utf-8")]
-PARTS = {"first": RESPONSES[:492], "later": RESPONSES[492:]}
+RESPONSES, WRITTEN = (
+    [json.loads(line) for line in Path(__file__).with_name(f"{name}_responses.jsonl").open(encoding="utf-8")]
+    for name in ("smollm2", "written")
+)
+PARTS = {"first": RESPONSES[:492], "later": RESPONSES[492:], "written": WRITTEN}
 
 
 def read(response):
@@ -30,10 +34,11 @@ def read(response):
 
 @pytest.mark.parametrize(
     ("part", "kind", "complete", "states", "right", "responses", "wrong"),
-    [("first", "number", True, 75, 73, 126, 4), ("first", "number", False, 96, 90, 231, 28),
-     ("first", "choice", True, 120, 118, 171, 3), ("first", "choice", False, 140, 135, 231, 11),
-     ("later", "number", True, 52, 46, 78, 4), ("later", "number", False, 56, 49, 107, 12),
-     ("later", "choice", True, 37, 36, 67, 3), ("later", "choice", False, 46, 40, 90, 6)],
+    [("first", "number", True, 75, 74, 126, 4), ("first", "number", False, 96, 93, 231, 30),
+     ("first", "choice", True, 120, 118, 171, 3), ("first", "choice", False, 140, 136, 231, 11),
+     ("later", "number", True, 52, 47, 78, 4), ("later", "number", False, 56, 51, 107, 12),
+     ("later", "choice", True, 37, 36, 67, 2), ("later", "choice", False, 46, 43, 90, 5),
+     ("written", "number", True, 53, 50, 66, 4), ("written", "choice", True, 50, 48, 63, 1)],
 )  # fmt: skip
 def test_at_least_as_many_are_read_as_was_measured(part, kind, complete, states, right, responses, wrong):
     """Complete responses, which alone vote, and all."""
@@ -75,10 +80,23 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("The war began on July 28, 1914.", WAR, "1914"), ("It began on 28 July 1914.", WAR, "1914"),
      ("Seven pens by the remainder of 36.", {"problem": "What is the remainder of pens?"}, "36"),
      ("The pens are in the boxes. 36 pens is right.", ASKED, "36"), ("Answer: 3 boxes are 36", {}, "36"),
-     ("The answer is 36 because 3 x 4 = 12.", {}, "36")],
+     ("The answer is 36 because 3 x 4 = 12.", {}, "36"),
+     ("9 squared equals 9 times 9, or 81.", {"problem": "What is 9 squared?"}, "81"),
+     # Beside the noun that the question counts, whatever other nouns are counted.
+     ("The 6 boxes hold 36 pens and 12 caps.", ASKED, "36"), ("There are thirty-six pens: blue ones.", ASKED, "36"),
+     ("A box holds 36 pens, while a crate holds 40 pens.", ASKED, "36"), ("There are 30-36 pens.", ASKED, None),
+     ("Of 8 slices, 3 slices are left.", CAKE, "3"), ("The cake has 3 slices left after eating 5 slices.", CAKE, "3"),
+     ("There are 7 million pens in 6 boxes.", ASKED, "7 million"),
+     ("There are 30 pens or 36 pens.", ASKED, None), ("There are √36 pens.", ASKED, None),
+     ("It took 6 hours and 24 minutes.", {"problem": "How many hours did it take?"}, None),
+     ("The war began on April 15, 1912, with 1,500 people.", WAR, "1912")],
 )  # fmt: skip
 def test_the_answer_stands_where_the_questions_word_stood(response, row, answer):
     assert KINDS["number"].extract(response, row) == answer
+
+
+def test_words_after_a_digit_are_its_scale_and_no_number():
+    assert in_digits("1.5 million, two and 3  thousand") == "1.5 million, 2 and 3  thousand"
 
 
 HOT = "What is the opposite of hot?"
@@ -101,7 +119,10 @@ SPAIN = {"problem": "Which city is the capital of Spain?", "options": ["Lisbon",
      ("The capital is a city of Spain. It is famed for Madrid, of course.", SPAIN["options"], "Madrid"),
      ('In short, "B" is the correct answer here.', SPAIN["options"], "Madrid"),
      ("The capital is Lisbon, but if you like, the capital is Porto.", SPAIN["options"], None),
-     ("Animals are cows and sheep, as the capital of Spain.", ["cow", "sheep"], None)],
+     ("Animals are cows and sheep, as the capital of Spain.", ["cow", "sheep"], None),
+     ("Lisbon and Porto are in Portugal, but the capital of Spain is Madrid.", SPAIN["options"], "Madrid"),
+     ("Porto is not the capital of Spain.", SPAIN["options"], None),
+     ("The capital of Spain, not of Lisbon, is a hat, and a scarf.", ["a hat", "a scarf"], None)],
 )  # fmt: skip
 def test_the_option_that_a_sentence_names_is_read(response, options, answer):
     problem = HOT if "cold" in options else SPAIN["problem"]
