@@ -4,6 +4,9 @@
 one answer that each states, or null (none, two, or cut off before it). A letter counts where its text contradicts it.
 `unclear` ones count nowhere. The last 216 were sampled and labelled later, with other questions. The rule was written
 on the responses of either part whose SHA-256 is odd; those of the others were not looked at.
+
+`heldout_responses.jsonl` has the complete ones of three responses to each of 110 other questions. Both were made by a
+reader who had seen the page of kinds, but neither code nor other labels. Do not improve the rule on them.
 """
 
 import json
@@ -14,9 +17,12 @@ import pytest
 
 from restrain_openrlhf.answers.kind import parse_kind
 
-KINDS = {name: parse_kind({"name": name}) for name in ("number", "choice")}
-RESPONSES = [json.loads(line) for line in Path(__file__).with_name("smollm2_responses.jsonl").open(encoding="utf-8")]
-PARTS = {"first": RESPONSES[:492], "later": RESPONSES[492:]}
+KINDS = {name: parse_kind({"name": name}) for name in ("number", "choice", "text")}
+RESPONSES, HELD_OUT = (
+    [json.loads(line) for line in Path(__file__).with_name(f"{name}_responses.jsonl").open(encoding="utf-8")]
+    for name in ("smollm2", "heldout")
+)
+PARTS = {"first": RESPONSES[:492], "later": RESPONSES[492:], "held out": HELD_OUT}
 
 
 def read(response):
@@ -33,7 +39,9 @@ def read(response):
     [("first", "number", True, 75, 73, 126, 4), ("first", "number", False, 96, 90, 231, 28),
      ("first", "choice", True, 120, 118, 171, 3), ("first", "choice", False, 140, 135, 231, 11),
      ("later", "number", True, 52, 46, 78, 4), ("later", "number", False, 56, 49, 107, 12),
-     ("later", "choice", True, 37, 36, 67, 3), ("later", "choice", False, 46, 40, 90, 6)],
+     ("later", "choice", True, 37, 36, 67, 3), ("later", "choice", False, 46, 40, 90, 6),
+     ("held out", "number", True, 77, 62, 104, 13), ("held out", "choice", True, 42, 33, 68, 8),
+     ("held out", "text", True, 29, 13, 33, 20)],
 )  # fmt: skip
 def test_at_least_as_many_are_read_as_was_measured(part, kind, complete, states, right, responses, wrong):
     """Complete responses, which alone vote, and all."""
