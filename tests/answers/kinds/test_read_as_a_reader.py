@@ -3,9 +3,13 @@
 `smollm2_responses.jsonl` has the responses at temperatures .7 and 1, with and without an instruction on form, and the
 one answer that each states, or null (none, two, or cut off before it). A letter counts where its text contradicts it.
 `unclear` ones count nowhere. The last 216 were sampled and labelled later, with other questions.
-`written_responses.jsonl` has 129 that were written by hand. The rule was written on all of them.
+`written_responses.jsonl` has 129 that were written by hand. `heldout_responses.jsonl` has the complete ones of three
+responses to each of 110 other questions, written and labelled by a reader who had seen neither code nor other labels.
+The rule was written on all of them but the `blind` half of the last file, which was not looked at: do not improve it on
+those.
 """
 
+import hashlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -15,12 +19,14 @@ import pytest
 from restrain_openrlhf.answers.kind import parse_kind
 from restrain_openrlhf.answers.numerals import in_digits
 
-KINDS = {name: parse_kind({"name": name}) for name in ("number", "choice")}
-RESPONSES, WRITTEN = (
+KINDS = {name: parse_kind({"name": name}) for name in ("number", "choice", "text")}
+RESPONSES, WRITTEN, HELD_OUT = (
     [json.loads(line) for line in Path(__file__).with_name(f"{name}_responses.jsonl").open(encoding="utf-8")]
-    for name in ("smollm2", "written")
+    for name in ("smollm2", "written", "heldout")
 )
-PARTS = {"first": RESPONSES[:492], "later": RESPONSES[492:], "written": WRITTEN}
+PARTS = {"first": RESPONSES[:492], "later": RESPONSES[492:], "written": WRITTEN, "opened": [], "blind": []}
+for each in HELD_OUT:
+    PARTS["opened" if hashlib.sha256(each["response"].encode()).digest()[-1] % 2 else "blind"].append(each)
 
 
 def read(response):
@@ -38,7 +44,10 @@ def read(response):
      ("first", "choice", True, 120, 118, 171, 3), ("first", "choice", False, 140, 136, 231, 11),
      ("later", "number", True, 52, 47, 78, 4), ("later", "number", False, 56, 51, 107, 12),
      ("later", "choice", True, 37, 36, 67, 2), ("later", "choice", False, 46, 43, 90, 5),
-     ("written", "number", True, 53, 50, 66, 4), ("written", "choice", True, 50, 48, 63, 1)],
+     ("written", "number", True, 53, 50, 66, 4), ("written", "choice", True, 50, 48, 63, 1),
+     ("opened", "number", True, 39, 33, 51, 9), ("opened", "choice", True, 17, 13, 28, 3),
+     ("blind", "number", True, 38, 33, 53, 4), ("blind", "choice", True, 25, 20, 40, 5),
+     ("opened", "text", True, 17, 7, 19, 12), ("blind", "text", True, 12, 6, 14, 8)],
 )  # fmt: skip
 def test_at_least_as_many_are_read_as_was_measured(part, kind, complete, states, right, responses, wrong):
     """Complete responses, which alone vote, and all."""
