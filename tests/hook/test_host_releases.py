@@ -41,7 +41,7 @@ LINKED = re.compile(
 def test_the_hook_holds_on_the_oldest_release():
     """First on the path, in a folder of its own; everything else is as it is here."""
     oldest = supported(Way.HOOK)[-1]
-    tests_pass(other_release(oldest, f"openrlhf=={oldest}"), TESTS)
+    pass_there(other_release(oldest, f"openrlhf=={oldest}"), TESTS)
 
 
 @pytest.mark.long
@@ -49,7 +49,7 @@ def test_the_hook_holds_on_another_torch_and_refuses_its_attention():
     """All but the gradient: DeepSpeed's kernels would be compiled for it, in minutes beside a download of 2.3 GB."""
     pins = (ROOT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
     folder = other_release(TORCH, *WITH_IT, *LINKED.findall(pins))
-    tests_pass(folder, [each for each in TESTS if "gradient" not in each])
+    pass_there(folder, [each for each in TESTS if "gradient" not in each])
     asked = ("show", "one_gpu/24gb/qwen3-0.6b-base", "--set", f"openrlhf.ds.attn_implementation={BY_TORCH}")
     shown = python_with(folder, "-m", "restrain_openrlhf.commands.main", *asked)
     assert "that of the installed torch 2.11.0 takes no enable_gqa. Remove it." in shown.stdout + shown.stderr
@@ -63,7 +63,7 @@ def other_release(name, *packages):
     return folder
 
 
-def tests_pass(folder, tests):
+def pass_there(folder, tests):
     done = python_with(folder, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *tests)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
 
