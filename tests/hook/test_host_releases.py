@@ -46,7 +46,7 @@ def test_the_hook_holds_on_the_oldest_release():
 
 @pytest.mark.long
 def test_the_hook_holds_on_another_torch_and_refuses_its_attention():
-    """All but the gradient: DeepSpeed's kernels would be compiled for it, in minutes beside a download of about 2 GB."""
+    """All but the gradient: DeepSpeed's kernels would have to be compiled for it, for minutes."""
     pins = (ROOT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
     folder = other_release(TORCH, *WITH_IT, *LINKED.findall(pins))
     pass_there(folder, [each for each in TESTS if "gradient" not in each])
