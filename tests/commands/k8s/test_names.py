@@ -157,6 +157,18 @@ def test_what_an_overlay_says_as_it_is_can_be_done(name):
 
 
 @pytest.mark.parametrize(
+    "path", sorted((ROOT / "k8s" / "overlays").rglob("t*.yaml")), ids=lambda path: str(path.parent)
+)
+def test_an_overlays_own_run_is_the_preset_that_it_was_made_from(path):
+    """Flags and method, but for the volume's folders and the nodes."""
+    preset = load_run_config(ROOT / re.search(r"made from (\S+)\.$", path.read_text(), re.MULTILINE)[1])
+    own = load_run_config(path)
+    differing = {name for name, _ in own.openrlhf.items() ^ preset.openrlhf.items()}
+    assert differing <= {"data.prompt_dataset", "actor.num_nodes", "ref.num_nodes", "vllm.num_engines"}
+    assert own.method == preset.method
+
+
+@pytest.mark.parametrize(
     ("preset", "name"),
     [
         (PRESET, "multi-node-h100-rdma"),
