@@ -12,7 +12,7 @@ from restrain_openrlhf.answers import words
 from restrain_openrlhf.answers.extract import MAX_ANSWER, WINDOW
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, register
 from restrain_openrlhf.answers.kinds import reading
-from restrain_openrlhf.answers.kinds.options import Option, lists, options_of
+from restrain_openrlhf.answers.kinds.options import Option, affirmed, lists, options_of
 from restrain_openrlhf.answers.numerals import in_ascii, in_digits
 from restrain_openrlhf.errors import DataError
 
@@ -39,9 +39,9 @@ _IN_PROSE = re.compile(
     rf"(?:[^\W\d_]{{1,4}}\s)?{words.any_of('right')}"
     r"|(?<!\w)(?<!\band\s)(?<!\bor\s)(?P<praised>(?-i:[A-Z]))[)*\"”]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?"
     r"(?:only\s{1,3})?(?:correct|right|best|answer)\b"
-    r"|\b(?:so|hence|thus|therefore|be|it['’]s|choose|pick|select|with)\s{1,3}(?:it\s{1,3}is\s{1,3})?"
+    r"|\b(?:so|hence|thus|therefore|be|it['’]s|choose|pick|select|with),?\s{1,3}(?:it\s{1,3}is\s{1,3})?"
     r"[(*]{0,3}(?P<chosen>(?-i:[A-Z]))"
-    r"(?=[)*.]{0,3}(?:\s*$|\s*—|\s+[–-]\s|,?\s+(?:because|since|as|for)\b))"
+    r"(?=[)*.]{0,3}(?:\s*$|\s*—|\s+[–-]\s|,?\s+(?:because|since|as|for)\b)|\)\s(?!.*\b[A-Z]\)))"
     r"|(?<![\w(])\((?P<bracketed>(?-i:[A-Z]))\)",
     re.IGNORECASE,
 )
@@ -57,6 +57,8 @@ _IS_NOT = re.compile(
     r"\s{1,3}(?:is|are|was|were|can|could|do|does)(?:n['’]t|not|\s{1,3}(?:not|never|wrong|incorrect|false))\b",
     re.IGNORECASE,
 )
+# "A:" before a sentence is short for "Answer:", and no option.
+_ANSWERS = re.compile(r"\AA:\s+(?=I\b|[^\n]*\b(?:is|are|was|am|has)\b)")
 # A sentence that speaks of what the one before spoke of.
 _GOES_ON = re.compile(r"(?:it|its|they|this|these|he|she)\b", re.IGNORECASE)
 _CLAUSE = 100
@@ -64,7 +66,7 @@ _CLAUSE = 100
 _ASIDE = re.compile(r"(?<=\w),?\s(?:because|since|while|whereas|unlike)\b.*", re.IGNORECASE)
 _BUT = re.compile(r"(?<=\w)[,;]\s(?:but|so|yet)\s", re.IGNORECASE)
 _DENIED = re.compile(r"\s(?:is|are|was|were|can|could|do|does|did|has|have)(?:n['’]t|not|\s(?:not|never))\b")
-_ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:the|a|an)\s+|(?<=\s)(?-i:the|a|an)\s+", re.IGNORECASE)
 
 
 @register
@@ -101,7 +103,7 @@ class Choice(AnswerKind):
 
     def extract(self, response: str, row: Row) -> str | None:
         options = options_of(row)
-        text = response[-WINDOW:]
+        text = _ANSWERS.sub("", response[-WINDOW:])
         for span in reading.stated(text, _ANNOUNCED):
             if (found := _read(span, options)) is not None:
                 return found or None
@@ -110,7 +112,8 @@ class Choice(AnswerKind):
         found = _of_line(last, options)
         found = _marked(first, options) if found is None else found
         found = _named(text[-MAX_ANSWER:], options, str(row.get(PROBLEM) or "")) if found is None else found
-        return (_said(last, options) if found is None else found) or None
+        found = _said(last, options) if found is None else found
+        return (affirmed(text, options, str(row.get(PROBLEM) or "")) if found is None else found) or None
 
     def key(self, answer: str, row: Row) -> str:
         """The option's text, or the letter if the row has no options."""
@@ -176,7 +179,7 @@ def _stands_alone(found: re.Match[str], rest: str, options: tuple[Option, ...]) 
 
 @lru_cache(maxsize=4000)
 def _folded(text: str) -> str:
-    return _ARTICLE.sub("", _plain(text).casefold())
+    return _ARTICLE.sub("", _plain(text)).casefold()
 
 
 @lru_cache(maxsize=4000)

@@ -9,7 +9,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.kind import PROBLEM, ParsedCell, Row, read_columns
+from restrain_openrlhf.answers.kinds import reading
 from restrain_openrlhf.errors import DataError
+
+# Options of which the second denies the first, and what denies a sentence.
+_OPPOSED = (("yes", "no"), ("true", "false"))
+_DENIES = re.compile(r"\b(?:not|never|cannot|no)\b|n['’]t\b", re.IGNORECASE)
 
 
 class _Labelled(BaseModel):
@@ -73,3 +78,17 @@ def _pairs(column: _Listing | None) -> tuple[Option, ...]:
             list(zip(ascii_uppercase, column or (), strict=False)) if len(column or ()) <= len(ascii_uppercase) else []
         )
     return tuple(Option(label.strip().upper(), text) for label, text in named)
+
+
+def affirmed(text: str, options: tuple[Option, ...], question: str) -> str | None:
+    """Of yes and no, or true and false: which one the first sentence that has all the question's words comes to."""
+    words = {option.text.strip().casefold(): option.text for option in options}
+    stem = re.split(r"[?\n]", question, maxsplit=1)[0]
+    asked = reading.content(stem)
+    sentences = (each for line in text.split("\n") for each in reading.sentences(line))
+    sentence = next((each for each in sentences if asked and asked <= reading.content(each)), None)
+    pair = next((pair for pair in _OPPOSED if words.keys() == set(pair)), None)
+    if sentence is None or pair is None or _DENIES.search(stem):
+        return None
+    said = sentence[: max(sentence.lower().find(word) for word in asked)]
+    return words[pair[_DENIES.search(said) is not None]]
