@@ -45,11 +45,11 @@ PHASES = ("generation", "make_experience", "ppo_train", "broadcast", "step_total
 PROCESSES = ("PolicyModelActor", "ReferenceModelActor", "RolloutRayActor", "EngineCore", "PPOTrainer")
 # The host's line of a finished step (openrlhf/trainer/ppo_trainer.py).
 STEP = re.compile(r"Global step (\d+): (\{.*\})")
-# Stock GRPO is rewarded for gold in the response.
-REWARD = """import torch
-
+# Stock GRPO is rewarded for gold in the response. The host asks for each rollout by itself (openrlhf/utils/agent.py).
+REWARD = """
 def reward_func(queries, prompts, labels):
-    return torch.tensor([float(label in query) for query, label in zip(queries, labels)])
+    (query,), (label,) = queries, labels
+    return {"rewards": float(label in query), "scores": float(label in query)}
 """
 OURS = "RESTRAIN"
 TOKENS = "response_length"
