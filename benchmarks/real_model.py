@@ -4,9 +4,10 @@
     python benchmarks/real_model.py --package DIRECTORY  the same by another checkout before it, in the same run
     python benchmarks/real_model.py --stock              the same model, prompts and flags by OpenRLHF without the hook
 
-Seconds are the host's own; medians over all steps but the first are printed. Memory is the resident size of each of
-Ray's processes, looked at once a second: the most in the third step, and in the last but one. What a sync sends is
-measured by benchmarks/weight_sync.py.
+Seconds are the host's own, and medians over all steps but the first; RESTRAIN's are also divided by the other run's.
+The bytes of a weight sync are what the policy's process wrote in a step, to connections and files, by the kernel's
+count. Memory is looked at every two seconds, as RSS and as PSS, which counts shared pages once: the most in the third
+step, the most from then on, and the most in the last step.
 """
 
 import argparse
@@ -21,7 +22,9 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field
+from itertools import pairwise, product
 from pathlib import Path
 
 import psutil
@@ -42,21 +45,54 @@ PHASES = ("generation", "make_experience", "ppo_train", "broadcast", "step_total
 PROCESSES = ("PolicyModelActor", "ReferenceModelActor", "RolloutRayActor", "EngineCore", "PPOTrainer")
 # The host's line of a finished step (openrlhf/trainer/ppo_trainer.py).
 STEP = re.compile(r"Global step (\d+): (\{.*\})")
-# Stock GRPO is rewarded for gold in the response.
-REWARD = """import torch
-
+# Stock GRPO is rewarded for gold in the response. The host asks for each rollout by itself (openrlhf/utils/agent.py).
+REWARD = """
 def reward_func(queries, prompts, labels):
-    return torch.tensor([float(label in query) for query, label in zip(queries, labels)])
+    (query,), (label,) = queries, labels
+    return {"rewards": float(label in query), "scores": float(label in query)}
 """
+OURS = "RESTRAIN"
+TOKENS = "response_length"
 GIBIBYTE = 2**30
+# The first steps allocate what the later ones use again.
+SETTLED = 2
+# A process grows if the last step's memory is above the third's by more than this share.
+FLAT = 0.02
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Of one process in one step: the most memory, resident and with shared pages' share, and all it ever wrote."""
+
+    rss: int = 0
+    pss: int = 0
+    written: int = 0
+
+    def most(self, other: "Bytes") -> "Bytes":
+        """The larger of each."""
+        return Bytes(*map(max, astuple(self), astuple(other)))
 
 
 @dataclass
 class Watched:
-    """One run: the seconds of each phase by step, and each process's bytes of memory by the steps finished so far."""
+    """One run: what the host says of each step, and each process's bytes by the number of steps finished so far."""
 
-    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    memory: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    steps: list[Mapping[str, float]] = field(default_factory=list)
+    processes: dict[str, dict[int, Bytes]] = field(default_factory=lambda: defaultdict(dict))
+
+    def median(self, name: str) -> float:
+        """Of one of the host's numbers, without the first step."""
+        return statistics.median(step[name] for step in self.steps[1:])
+
+    def settled(self, process: str) -> list[Bytes]:
+        """By step, from the third to the last; none of a process that this run does not have."""
+        return [each for step, each in self.processes[process].items() if SETTLED <= step < len(self.steps)]
+
+    @property
+    def of_a_sync(self) -> float:
+        """The bytes that the policy's process wrote in a step with its weight sync, in the median."""
+        written = [each.written for each in self.settled("PolicyModelActor")]
+        return statistics.median(after - before for before, after in pairwise(written))
 
 
 def overrides(folder: Path, steps: int) -> dict[str, object]:
@@ -100,11 +136,14 @@ def run_host(words: Sequence[str]) -> None:
 
     from restrain_openrlhf.config.gpu_layout import GpuLayout
     from restrain_openrlhf.config.host_flags import ENTRY_POINT, parse
+    from restrain_openrlhf.hook.train_ppo_ray import HOST_ENVIRONMENT, THREADS
 
     device = detect()
     device.install()
     gpus = GpuLayout.of(vars(parse(words))).needed
-    setup = {"env_vars": device.environment, "worker_process_setup_hook": "restrain_openrlhf.machine.cpu.install"}
+    # Those of a run with the hook (start_ray): the host's own, and a user's number of threads.
+    environment = {**HOST_ENVIRONMENT, **device.environment, THREADS: os.environ[THREADS]}
+    setup = {"env_vars": environment, "worker_process_setup_hook": "restrain_openrlhf.machine.cpu.install"}
     ray.init("local", runtime_env=setup, num_gpus=gpus, num_cpus=gpus + 4, include_dashboard=False)
     sys.argv = [ENTRY_POINT, *words]
     runpy.run_module(ENTRY_POINT, run_name="__main__", alter_sys=True)
@@ -116,26 +155,23 @@ def watch(words: Sequence[str], package: Path, log: Path, output: Path) -> Watch
     with output.open("w") as file:
         process = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=package)
         while process.poll() is None:
-            look(psutil.Process(process.pid), len(steps_in(log)), found.memory)
-            time.sleep(1)
+            look(psutil.Process(process.pid), len(steps_in(log)), found.processes)
+            time.sleep(2)
     if process.returncode:
         raise SystemExit(f"The run failed:\n{output.read_text(errors='replace')[-3000:]}")
-    for status in steps_in(log):
-        for phase in PHASES:
-            found.seconds[phase].append(status[f"timing/{phase}"])
+    found.steps = steps_in(log)
     return found
 
 
-def look(parent: psutil.Process, steps: int, memory: dict[str, dict[int, int]]) -> None:
-    """Note the most memory of each of Ray's processes in this step."""
+def look(parent: psutil.Process, steps: int, processes: dict[str, dict[int, Bytes]]) -> None:
+    """Note the bytes of each of Ray's processes in this step."""
     for each in parent.children(recursive=True):
-        try:
-            title, size = " ".join(each.cmdline()), each.memory_info().rss
-        except psutil.Error:
-            continue
-        for name in PROCESSES:
-            if name in title:
-                memory[name][steps] = max(size, memory[name].get(steps, 0))
+        with suppress(psutil.Error):
+            title, memory = " ".join(each.cmdline()), each.memory_full_info()
+            now = Bytes(memory.rss, memory.pss, each.io_counters().write_chars)
+            for name in PROCESSES:
+                if name in title:
+                    processes[name][steps] = now.most(processes[name].get(steps, Bytes()))
 
 
 def steps_in(log: Path) -> list[Mapping[str, float]]:
@@ -144,32 +180,51 @@ def steps_in(log: Path) -> list[Mapping[str, float]]:
     return [ast.literal_eval(match[2]) for match in STEP.finditer(text)]
 
 
-def table_of(runs: Mapping[str, Watched]) -> Table:
-    """Medians without the first step, and the memory of the second step and of the last."""
-    table = Table("run", *(f"{phase}, s" for phase in PHASES), *(f"{name}, GiB" for name in PROCESSES))
+def seconds_of(runs: Mapping[str, Watched]) -> Table:
+    """The parts of a step, and what its weight sync sends beside the model's size."""
+    size = (smollm2_folder() / "model.safetensors").stat().st_size
+    table = Table("run", *(f"{phase}, s" for phase in PHASES), "tokens a response", "a sync's bytes / the model's")
     for name, run in runs.items():
-        seconds = [f"{statistics.median(run.seconds[phase][1:]):.1f}" for phase in PHASES]
-        by_step = [list(run.memory[process].values()) for process in PROCESSES]
+        parts = [f"{run.median(f'timing/{phase}'):.2f}" for phase in PHASES]
+        table.add_row(name, *parts, f"{run.median(TOKENS):.1f}", f"{run.of_a_sync / size:.3f}")
+    for other in runs.keys() - {OURS}:
+        if OURS in runs:
+            names = (*(f"timing/{phase}" for phase in PHASES), TOKENS)
+            ratios = [runs[OURS].median(name) / runs[other].median(name) for name in names]
+            table.add_row(f"{OURS} / {other}", *(f"{ratio:.3f}" for ratio in ratios))
+    return table
+
+
+def memory_of(runs: Mapping[str, Watched]) -> Table:
+    """Each process's memory, and whether it grew."""
+    table = Table("run", "process", "RSS, GiB: third, most, last", "PSS, GiB", "PSS from third to last")
+    for run, process in product(runs, PROCESSES):
+        if not (steps := runs[run].settled(process)):
+            continue
+        growth = steps[-1].pss / steps[0].pss - 1
         sizes = [
-            f"{sizes[2] / GIBIBYTE:.2f} to {sizes[-2] / GIBIBYTE:.2f}" if len(sizes) > 3 else "" for sizes in by_step
+            " ".join(f"{size / GIBIBYTE:.3f}" for size in (each[0], max(each), each[-1]))
+            for each in ([step.rss for step in steps], [step.pss for step in steps])
         ]
-        table.add_row(name, *seconds, *sizes)
+        table.add_row(run, process, *sizes, f"{growth:+.1%}, {'grew' if growth > FLAT else 'flat'}")
     return table
 
 
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=20, help="at least four, so that two are after the first two")
     parser.add_argument("--package", type=Path, help="another checkout, which runs first")
     parser.add_argument("--stock", action="store_true", help="OpenRLHF without the hook as well")
     options = parser.parse_args()
     make_smollm2()
+    # Without it, each of the two runs would have its own number of threads.
+    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
     with tempfile.TemporaryDirectory() as made:
         runs: dict[str, Watched] = {}
         for name, command, package in (
             ("other checkout", restrain, options.package),
-            ("RESTRAIN", restrain, ROOT),
+            (OURS, restrain, ROOT),
             ("stock OpenRLHF", stock, ROOT if options.stock else None),
         ):
             if package is None:
@@ -181,7 +236,7 @@ def main() -> None:
             log = output if command is stock else folder / "run" / "train.log"
             runs[name] = watch(command(folder, options.steps), package.resolve(), log, output)
             # Now, because a later run may fail.
-            Console(width=200).print(table_of(runs))
+            Console(width=200).print(seconds_of(runs), memory_of(runs))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ PARTS: dict[str, frozenset[str]] = {
     "9": frozenset({"e2e/test_study.py"}),
     "10": frozenset({"e2e/test_tutorials.py"}),
     "11": frozenset({"e2e/test_agent.py"}),
-    "12": frozenset({"e2e/test_real_model.py"}),
+    "12": frozenset({"e2e/test_real_model.py", "test_time/test_real_model.py"}),
 }
 
 
