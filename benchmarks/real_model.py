@@ -23,7 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -62,15 +62,18 @@ FLAT = 0.02
 
 @dataclass(frozen=True)
 class Bytes:
-    """Of one process in one step: the most memory, resident and with shared pages' share, and all it ever wrote."""
+    """Of one process in one step: the most memory, as RSS and PSS, and what it had ever written at the first look.
 
-    rss: int = 0
-    pss: int = 0
-    written: int = 0
+    Later looks may be in the middle of the step's weight sync.
+    """
 
-    def most(self, other: "Bytes") -> "Bytes":
-        """The larger of each."""
-        return Bytes(*map(max, astuple(self), astuple(other)))
+    rss: int
+    pss: int
+    written: int
+
+    def then(self, later: "Bytes") -> "Bytes":
+        """With a later look in the same step."""
+        return Bytes(max(self.rss, later.rss), max(self.pss, later.pss), self.written)
 
 
 @dataclass
@@ -171,7 +174,8 @@ def look(parent: psutil.Process, steps: int, processes: dict[str, dict[int, Byte
             now = Bytes(memory.rss, memory.pss, each.io_counters().write_chars)
             for name in PROCESSES:
                 if name in title:
-                    processes[name][steps] = now.most(processes[name].get(steps, Bytes()))
+                    seen = processes[name].get(steps)
+                    processes[name][steps] = now if seen is None else seen.then(now)
 
 
 def steps_in(log: Path) -> list[Mapping[str, float]]:
