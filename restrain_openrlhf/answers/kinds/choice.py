@@ -103,7 +103,7 @@ class Choice(AnswerKind):
 
     def extract(self, response: str, row: Row) -> str | None:
         options = options_of(row)
-        text = _ANSWERS.sub("", response[-WINDOW:])
+        text = _ANSWERS.sub("", response[-WINDOW:]) if options else response[-WINDOW:]
         for span in reading.stated(text, _ANNOUNCED):
             if (found := _read(span, options)) is not None:
                 return found or None

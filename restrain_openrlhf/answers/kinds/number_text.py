@@ -52,7 +52,7 @@ _REMAIN = re.compile(r"\s?\w+\s(?:(?:are|is|were|was|will\sbe)\s)?(?:left|remain
 _AND_MORE = re.compile(r"\b(?:year|month|week|day|hour|minute|pound|dollar|feet)s?(?:,|,?\sand)\Z", re.IGNORECASE)
 _YEAR = re.compile(r"[12]\d{3}")
 # One of a thing, and a question that asks for one of several.
-_ONE_OF = re.compile(r"\b(?:an?|one|1|each|every|per)\s([^\W\d_]+)", re.IGNORECASE)
+_ONE_OF = re.compile(r"\b(?:an?|one|1|each|every|per)\s([^\W\d_]{3,})", re.IGNORECASE)
 _EACH = re.compile(r"\b(?:each|every|per|one)\b", re.IGNORECASE)
 _WORD_BEFORE = re.compile(r"[^\W\d_]{3,}\s+\Z")
 _REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
@@ -130,9 +130,10 @@ def _counted_by(question: str) -> str | None:
 
 
 def _of_counted(sentence: str, noun: str, asked: Neighbours) -> str | None:
-    """The number of what the question counts, or the year, if a sentence states one; with the text after it.
+    """The number beside the noun that the question counts, or the year that it asks for, with the text after it.
 
-    The question's own number is stated anew where something remains. Beside it only numbers of other nouns may stand.
+    None if a sentence has none or several. The question's own numbers do not count, except of what remains; and beside
+    the number only numbers of other nouns may stand.
     """
     text = in_plain_signs(numerals.in_digits(_ASIDE.split(sentence)[0]))
     counted, numbers = re.compile(_BEFORE_NOUN + noun + r"\b", re.IGNORECASE), list(NUMBER.finditer(text))

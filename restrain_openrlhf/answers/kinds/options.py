@@ -81,14 +81,18 @@ def _pairs(column: _Listing | None) -> tuple[Option, ...]:
 
 
 def affirmed(text: str, options: tuple[Option, ...], question: str) -> str | None:
-    """Of yes and no, or true and false: which one the first sentence that has all the question's words comes to."""
+    """Of yes and no, or true and false: which one the first sentence that has all the question's words comes to.
+
+    The question itself, asked again, comes to neither.
+    """
     words = {option.text.strip().casefold(): option.text for option in options}
     stem = re.split(r"[?\n]", question, maxsplit=1)[0]
     asked = reading.content(stem)
-    sentences = (each for line in text.split("\n") for each in reading.sentences(line))
+    said = text.replace(f"{stem}?", " ")
+    sentences = (each for line in said.split("\n") for each in reading.sentences(line))
     sentence = next((each for each in sentences if asked and asked <= reading.content(each)), None)
     pair = next((pair for pair in _OPPOSED if words.keys() == set(pair)), None)
     if sentence is None or pair is None or _DENIES.search(stem):
         return None
-    said = sentence[: max(sentence.lower().find(word) for word in asked)]
-    return words[pair[_DENIES.search(said) is not None]]
+    before = sentence[: max(sentence.lower().find(word) for word in asked)]
+    return words[pair[_DENIES.search(before) is not None]]

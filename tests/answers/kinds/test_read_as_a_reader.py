@@ -100,7 +100,7 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("It took 6 hours and 24 minutes.", {"problem": "How many hours did it take?"}, None),
      ("The war began on April 15, 1912, with 1,500 people.", WAR, "1912"), ("There are 36 blue pens.", ASKED, "36"),
      # What one has is not what several have, unless the question asks for one.
-     ("One box has 7 pens.", ASKED, None),
+     ("One box has 7 pens.", ASKED, None), ("As one of them, I have 7.", {"problem": "6 of us have how many?"}, "7"),
      ("One box has 7 pens.", {"problem": "There are 14 pens in 2 boxes. How many pens are in each box?"}, "7")],
 )  # fmt: skip
 def test_the_answer_stands_where_the_questions_word_stood(response, row, answer):
@@ -149,8 +149,13 @@ def test_the_option_that_a_sentence_names_is_read(response, options, answer):
     ("response", "question", "answer"),
     [("A whale is a mammal, not a fish.", "Is a whale a mammal?", "Yes"), ("It swims.", "Is a whale a mammal?", None),
      ("A whale is not a mammal.", "Is a whale a mammal?", "No"), ("Is a whale a mammal? Who knows.", "", None),
-     ("A whale isn't a mammal.", "Is a whale not a mammal?", None)],
+     ("A whale isn't a mammal.", "Is a whale not a mammal?", None),
+     ("Is a whale a mammal? I am not sure.", "Is a whale a mammal?", None)],
 )  # fmt: skip
 def test_yes_and_no_are_read_from_a_sentence_that_affirms_or_denies_the_question(response, question, answer):
     row = {"problem": f"{question}\nA) Yes\nB) No", "options": ["Yes", "No"]}
     assert KINDS["choice"].extract(response, row) == answer
+
+
+def test_without_options_a_letter_before_a_colon_is_the_answer():
+    assert KINDS["choice"].extract("A: it is the right one.", {"problem": "Which one is right?"}) == "A"
