@@ -100,7 +100,9 @@ ASKED = {"problem": "A box has 6 pens. How many pens are in 6 boxes?"}
      ("It took 6 hours and 24 minutes.", {"problem": "How many hours did it take?"}, None),
      ("The war began on April 15, 1912, with 1,500 people.", WAR, "1912"), ("There are 36 blue pens.", ASKED, "36"),
      # What one has is not what several have, unless the question asks for one.
-     ("One box has 7 pens.", ASKED, None), ("As one of them, I have 7.", {"problem": "6 of us have how many?"}, "7"),
+     ("One box has 7 pens.", ASKED, None),
+     ("One box has 7 pens.", {"problem": "Here is 1 box. How many pens are in it?"}, "7"),
+     ("As one of them, I have 7.", {"problem": "6 of us have how many?"}, "7"),
      ("One box has 7 pens.", {"problem": "There are 14 pens in 2 boxes. How many pens are in each box?"}, "7")],
 )  # fmt: skip
 def test_the_answer_stands_where_the_questions_word_stood(response, row, answer):
