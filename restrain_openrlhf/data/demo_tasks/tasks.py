@@ -31,10 +31,10 @@ WIDTH, WORDS_ONE_IN = 5, 10
 with Path(__file__).with_name("capitals.csv").open(encoding="utf-8", newline="") as file:
     COUNTRIES = {row["country"]: row["capital"] for row in csv.DictReader(file)}
 TRAINED_ON, HELD_OUT = 58, 48
-# Small arithmetic, and the questions that its preset answers before it asks one.
+# Small arithmetic, and the question that its preset answers before it asks one.
 OPERATIONS = {"plus": operator.add, "times": operator.mul}
 OPERANDS, MOST_RESULT, RESULTS_ONE_IN = range(2, 17), 99, 3
-EXAMPLES = ("3 plus 4", "2 times 6", "15 plus 20")
+EXAMPLE = "3 plus 4"
 
 
 def is_heldout_addition(first: int, second: int) -> bool:
@@ -81,7 +81,7 @@ def _result(rng: random.Random, heldout: bool) -> Problem:
         first, second, name = rng.choice(OPERANDS), rng.choice(OPERANDS), rng.choice(sorted(OPERATIONS))
         result = OPERATIONS[name](first, second)
         pair = f"{min(first, second)} {name} {max(first, second)}"
-        if result <= MOST_RESULT and pair not in EXAMPLES and is_heldout(pair, RESULTS_ONE_IN) == heldout:
+        if result <= MOST_RESULT and pair != EXAMPLE and is_heldout(pair, RESULTS_ONE_IN) == heldout:
             question = f"What is {first} {name} {second}?"
             return Problem(id=f"{first} {name} {second}", problem=question, answer=str(result))
 
