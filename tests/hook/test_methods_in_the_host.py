@@ -148,14 +148,15 @@ CASES = {
         rewards=[5 / 6, 5 / 6, 2 / 3, 0, 1, 1, 1, 1],
         advantages=[*[(58 + 50 * A) / 216] * 2, (23 - 5 * A) / 108, -(81 + 45 * A) / 108, 0, 0, 0, 0],
     ),
-    # The majority's share is 1/2, and the rare 3 has 1/4 - 1/2. From the mean they are 5, 5, -7, -3 of 16; std 6 / 16.
+    # The majority's share is 1/2, the rare 3 has 1/4 - 1/2, and no answer -1. In 16ths from the mean: 9, 9, -3, -15; the
+    # std is √132 / 16.
     # In the second group no answer is common enough, and all are negative alike.
     "scrl": one_label(
         {"name": "scrl", "negative_share": 0.5},
         boxed("2", "2", "3", None),
         boxed("1", "2", "3", "4"),
-        rewards=[0.5, 0.5, -0.25, 0, *[-0.25] * 4],
-        advantages=[5 / 6, 5 / 6, -7 / 6, -1 / 2, 0, 0, 0, 0],
+        rewards=[0.5, 0.5, -0.25, -1, *[-0.25] * 4],
+        advantages=[*(each / math.sqrt(132) for each in (9, 9, -3, -15)), 0, 0, 0, 0],
     ),
     # H_i is log(2) / tokens, of 10, 10, 10 and 20 tokens: the last response is the surest of both groups.
     "rent": one_label(

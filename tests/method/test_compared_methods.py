@@ -54,7 +54,7 @@ def scrl_rewards(labels, entropies=None, *, positive=0.375, margin=0.125, rare=0
     ranked = counts.most_common()
     second = ranked[1][1] if len(ranked) > 1 else 0
     strong = ranked and ranked[0][1] / n >= positive and (ranked[0][1] - second) / n > margin
-    rewards = dict.fromkeys([None, *counts], 0.0)
+    rewards = {None: -1.0, **dict.fromkeys(counts, 0.0)}
     for label, count in counts.items():
         of_label = [h for h, of in zip(entropies or labels, labels, strict=True) if of == label]
         above = fmean(of_label) - fmean(entropies) if entropies else 0.0
@@ -86,6 +86,8 @@ def test_groups_of_scrl_worked_by_hand():
     assert at.penalized == 5 / 16
     weak = method(name="scrl", **EXACT).score([0] * 6 + [1] * 4 + [2] * 4 + [3, 4])
     assert weak.rewards.tolist() == [0] * 14 + [-1 / 16] * 2
+    # Without an answer is worse than with a rare one.
+    assert method(name="scrl").score([0] * 8 + [1] * 6 + [2, None]).rewards.tolist()[-2:] == [-1 / 16, -1]
     # Two of 16 are below: shares 1/8 and 7/8, std √7 / 8.
     assert weak.pair.net[[0, -1]] == pytest.approx([1 / math.sqrt(7), -math.sqrt(7)])
 

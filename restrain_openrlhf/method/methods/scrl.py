@@ -5,9 +5,10 @@ label is negative if p_j < τ_neg and H_j ≥ H̄: its rollouts' mean token entr
 
     r_j = p_j [positive] + (p_j − τ_neg) [negative] − λ_H (H_j − H̄),        A_i = (r_i − mean) / (std + ε).
 
-Assumed, from the authors' program where it and their text leave a choice: rewards are standardised as in GRPO; a
-missing answer has reward 0 (there −1: use `missing: penalize`). H is that of the trained rollouts, since only these
-have entropies here. By default no entropies are drawn: then H_j = H̄, and every rare label is negative.
+Taken from the authors' program, where their text leaves a choice: rewards are standardised as in GRPO, and a missing
+answer has reward −1. With 0 it would be the best of a group whose labels are all rare. H is that of the trained
+rollouts, since only these have entropies here. By default no entropies are drawn: H_j = H̄, and all rare labels are
+negative.
 """
 
 from dataclasses import replace
@@ -51,7 +52,8 @@ class Scrl(SeparatesVoters, PenalizesOnlyMissing):
         positive = one_label(votes, votes.majority if self.is_strong(votes) else None)
         negative = (positive == 0) & (shares < self.negative_share) & (excess >= 0)
         rewards = shares * positive + (shares - self.negative_share) * negative - self.entropy_penalty * excess
-        return replace(self.of_rewards(votes, rewards), penalized=float(by_label(votes, negative).mean()))
+        missing = by_label(votes, np.zeros_like(rewards), missing=-1.0)
+        return replace(self.of_rewards(votes, rewards, missing), penalized=float(by_label(votes, negative).mean()))
 
     def is_strong(self, votes: Votes) -> bool:
         """p_1 ≥ τ_pos and p_1 − p_2 > τ_marg."""
