@@ -148,8 +148,8 @@ CASES = {
         rewards=[5 / 6, 5 / 6, 2 / 3, 0, 1, 1, 1, 1],
         advantages=[*[(58 + 50 * A) / 216] * 2, (23 - 5 * A) / 108, -(81 + 45 * A) / 108, 0, 0, 0, 0],
     ),
-    # The majority's share is 1/2, the rare 3 has 1/4 - 1/2, and no answer -1. In 16ths from the mean: 9, 9, -3, -15; the
-    # std is √132 / 16.
+    # The majority's share is 1/2, the rare 3 has 1/4 - 1/2, and no answer -1. From the mean they are 9, 9, -3 and -15
+    # sixteenths, and the std is √132 of them.
     # In the second group no answer is common enough, and all are negative alike.
     "scrl": one_label(
         {"name": "scrl", "negative_share": 0.5},
