@@ -41,7 +41,7 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "9"
+    version: ClassVar[str] = "10"
     is_plain: ClassVar[bool] = True
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of a sentence. '

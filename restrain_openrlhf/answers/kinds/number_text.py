@@ -1,7 +1,7 @@
 """Finds the number that a text states: in a span that is announced, or in the sentences of a response."""
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -28,34 +28,27 @@ _TERM = re.compile(r"(?:\b[A-Za-z]|[)}π|]|\^-?\w{1,9})\s?\Z")
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
 # A variable with two values: x = 5 or x = 6.
 _TWO_VALUES = re.compile(r"\b([A-Za-z]\w?)\s?=[^=,;]{1,40}?(?:[,;]|\bor\b|\band\b)[\s\w]{0,6}?\b\1\s?=")
-# What a number follows that is said of what stands before.
+# What stands right before a number that is said.
 _SAYS = re.compile(
-    r"(\b(?:is|are|was|were|be|being|equals?(?=\s)|has|have|had|gets?|costs?|makes?|gives?|needs?|yields?)\b:?(?=\s)|,\sor(?=\s)|=)\s*"
-    r"(?:(?:about|approximately|actually|equal\sto|equivalent\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*",
+    r"(?:\b(?:is|are|was|were|be|equals?|has|have|had|gets?|costs?|makes?|gives?):?\s|,\sor\s|(?P<equals>=))\s*"
+    r"(?:(?:about|approximately|actually|equal\sto|equivalent\sto|exactly|indeed|just|now|only|still|a\stotal\sof)\s+)*"
+    r"[*_(]*\Z",
     re.IGNORECASE,
 )
-# The end of a sentence that breaks off (a letter or a digit ends many complete responses), an aside, and a word before
-# a number.
-_CUT_OFF = re.compile(r"[,;(+*/=-]\s*\Z")
-_IN_BRACKETS = re.compile(r"(?<=[\w%])\s\([^()]*\)")
-_OF = re.compile(r"([^\W\d_]+)\s+of\s+\Z")
-_ASIDE, _THAT = (
-    re.compile(rf"(?<=\d)[^\d=]{{0,40}}?[\s,](?:{words})\b")
-    for words in (r"because|since|while|whereas|unlike|after(?=\s\w+ing\b)", "that")
+# What stands aside: words in brackets, the dash of "Total - 5", and a reason or a contrast behind a number.
+_ASIDE = re.compile(
+    r"(?<=[\w%])\s\([^()]*\)|(?<=[^\W\d_]{3})\s+-(?=\s+\d)"
+    r"|(\d[^\d=]{0,40}?),?\s(?:because|since|while|whereas|unlike|that)\b.*"
 )
-# The noun that a question counts; what may stand between it and its number; words after a number that are no noun; what
-# is said of those that remain; and a quantity that goes on in a smaller unit.
+# What a question counts, what may stand between a number and its noun, and words after a number that are no other
+# noun, or one of which the quantity goes on: 6 hours and 24 minutes.
 _COUNTED = re.compile(r"\bhow\smany\s(?:(?:more|other|whole|total)\s)?([^\W\d_]+)|\b(?:what|which)\s(year)\b", re.I)
 _BEFORE_NOUN = r"[\s-]?(?:(?!(?:and|or|of|in)\b)[^\W\d_]+\s)?"
-_NO_NOUN = frozenset(["", *"and by from in is or times to x".split()])
-_REMAIN = re.compile(r"\s?\w+\s(?:(?:are|is|were|was|will\sbe)\s)?(?:left|remain)", re.IGNORECASE)
-_AND_MORE = re.compile(r"\b(?:year|month|week|day|hour|minute|pound|dollar|feet)s?(?:,|,?\sand)\Z", re.IGNORECASE)
-_YEAR = re.compile(r"[12]\d{3}")
+_NO_NOUN = frozenset(["", *"and by from in is or times to x minutes seconds cents inches".split()])
+_REMAIN = re.compile(r"\s?\w+\s(?:(?:are|is)\s)?(?:left|remain)", re.IGNORECASE)
 # One of a thing, and a question that asks for one of several.
 _ONE_OF = re.compile(r"\b(?:an?|one|1|each|every|per)\s([^\W\d_]{3,})", re.IGNORECASE)
 _EACH = re.compile(r"\b(?:each|every|per|one)\b", re.IGNORECASE)
-_WORD_BEFORE = re.compile(r"[^\W\d_]{3,}\s+\Z")
-_REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 # The longest unit before a number that is part of an expression.
 _LONGEST_UNIT = 60
 
@@ -70,46 +63,43 @@ def with_words(text: str) -> str:
 
 def one_number(span: str) -> str | None:
     """The number of a stated span, with the text after it; None for a list, a range or a date."""
-    plain = _REASON.split(span)[0]
-    side = plain if has_digit(plain) else span
-    sides = [each for each in side.split("=")[1:] if has_digit(each)] or reading.after_is(side)
-    side = sides[-1] if sides and has_digit(sides[-1]) else side
-    return None if _TWO_VALUES.search(span) else _whole(side, list(NUMBER.finditer(side)), 0)
+    plain = _ASIDE.sub(r"\1", span)
+    sides = plain.split("=") if "=" in plain else [plain, *reading.after_is(plain)]
+    side = next((each for each in reversed(sides) if has_digit(each)), plain)
+    numbers = list(NUMBER.finditer(side))
+    is_one = numbers and not _TWO_VALUES.search(plain) and _is_whole(numbers, 0)
+    return side[numbers[0].start() :].strip() if is_one else None
 
 
-def _whole(text: str, numbers: Sequence[re.Match[str]], place: int) -> str | None:
-    """The text from this number on; None if the number is part of an expression, a list, a range or a date."""
-    beside = pairwise(numbers[max(place - 1, 0) : place + 2])
-    if not numbers or any(_JOINT.fullmatch(text[one.end() : other.start()]) for one, other in beside):
-        return None
-    number = numbers[place]
-    # The dash of "Total - 5" is no minus.
-    is_dash = number[0][:2] == "- " and _WORD_BEFORE.search(text[: number.start()])
-    return None if _is_part(text, number) else text[number.start() + bool(is_dash) :].strip()
+def _is_whole(numbers: Sequence[re.Match[str]], place: int, *, is_said: bool = False) -> bool:
+    """Whether this number of a text is no part of an expression, a list, a range or a date."""
+    # What is said is not joined to what stands before "is".
+    beside = pairwise(numbers[place if is_said else max(place - 1, 0) : place + 2])
+    is_joined = any(_JOINT.fullmatch(one.string[one.end() : other.start()]) for one, other in beside)
+    return not is_joined and not _is_part(numbers[place])
 
 
 def of_prose(text: str, question: str) -> str | None:
     """What the last sentence that states a number states, with the text after it; None if that is no single number.
 
-    A sentence is read that repeats the question, or a short one of the last line.
+    A sentence is read for what the question counts. One that repeats the question, or a short one of the last line, is
+    also read for what it says last.
     """
     lines = [reading.sentences(reading.last_line(line)) for line in text.split("\n") if reading.bare(line)]
     is_one = sum(map(len, lines)) == 1
-    is_cut = bool(lines) and len(lines[-1]) > 1 and _CUT_OFF.search(text) is not None
-    words = frozenset[str]() if is_cut else reading.content(question)
-    lines[-1:] = [lines[-1][:-1]] if is_cut else lines[-1:]
     # A number alone is stated, even if it is one of the question's.
     asked = numerals.with_neighbours(question[-WINDOW:]) if text.count(" ") else {}
-    noun = None if is_cut else _counted_by(question)
     for above, line in enumerate(reversed(lines)):
-        for sentence in map(in_plain_signs, reversed(line)):
-            is_about, found = reading.repeats(sentence, question), None
+        for sentence in reversed(line):
             if _is_of_one(sentence, question, asked):
                 continue
-            if noun and (is_about or is_one or noun != "year"):
-                found = _of_counted(sentence, noun, asked)
-            if not found and (is_about or (not above and len(sentence) <= SHORT)):
-                found = _of_sentence(sentence, words, asked, is_one)
+            plain = in_plain_signs(numerals.in_digits(_ASIDE.sub(r"\1", sentence)))
+            numbers = list(NUMBER.finditer(plain))
+            found = _counted(numbers, question, asked)
+            if found is None and (reading.repeats(sentence, question) or (not above and len(sentence) <= SHORT)):
+                # A number word within a sentence, such as "one", is too often none.
+                is_alone = is_one and (has_digit(sentence) or NUMBER.match(plain) is not None)
+                found = "" if _TWO_VALUES.search(plain) else _said(numbers, asked, is_alone=is_alone)
             if found is not None:
                 return found or None
     return None
@@ -123,64 +113,55 @@ def _is_of_one(sentence: str, question: str, asked: Neighbours) -> bool:
     return any(word.startswith(found[1].lower()) for found in _ONE_OF.finditer(sentence) for word in several)
 
 
-def _counted_by(question: str) -> str | None:
-    """The noun after the question's last "how many", or "year"; None if it has neither."""
-    found = list(_COUNTED.finditer(question[-WINDOW:]))
-    return found[-1][found[-1].lastindex or 0].lower() if found else None
+def _counted(numbers: Sequence[re.Match[str]], question: str, asked: Neighbours) -> str | None:
+    """The only number of the noun that the question counts last, or year that it asks for, with the text after it.
 
-
-def _of_counted(sentence: str, noun: str, asked: Neighbours) -> str | None:
-    """The number beside the noun that the question counts, or the year that it asks for, with the text after it.
-
-    None if a sentence has none or several. The question's own numbers do not count, except of what remains; and beside
-    the number only numbers of other nouns may stand.
+    The question's own numbers do not count, except of what remains. Beside the number of a noun only numbers of other
+    nouns may stand.
     """
-    text = in_plain_signs(numerals.in_digits(_ASIDE.split(sentence)[0]))
-    counted, numbers = re.compile(_BEFORE_NOUN + noun + r"\b", re.IGNORECASE), list(NUMBER.finditer(text))
-    own, beside, is_year = dict[Fraction | None, str](), False, noun == "year"
-    for number, end in zip(numbers, [*(each.start() for each in numbers[1:]), len(text)], strict=False):
-        value, phrase = value_of(number), text[number.start() : end].strip()
-        if not (_YEAR.fullmatch(number["value"] or "") if is_year else counted.match(text, number.end())):
-            beside |= next_word(number) in _NO_NOUN
-        elif value not in asked or _REMAIN.match(text, number.end()):
-            own[value] = "" if _is_part(text, number) or _AND_MORE.search(phrase) else phrase
-    return None if len(own) != 1 or (beside and not is_year) else own.popitem()[1] or None
+    *_, noun = [None, *(one or other for one, other in _COUNTED.findall(question[-WINDOW:]))]
+    if noun is None:
+        return None
+    counted = re.compile(r"(?<=\b[12]\d{3})\b" if noun == "year" else rf"{_BEFORE_NOUN}{noun}\b", re.IGNORECASE)
+    named = [each for each in numbers if counted.match(each.string, each.end())]
+    own = [each for each in named if value_of(each) not in asked or _REMAIN.match(each.string, each.end())]
+    is_clear = noun == "year" or all(each in named or next_word(each) not in _NO_NOUN for each in numbers)
+    return _phrase(own[-1], numbers) if is_clear and len(set(map(value_of, own))) == 1 else None
 
 
-def _of_sentence(sentence: str, words: Set[str], asked: Neighbours, is_one: bool) -> str | None:
+def _said(numbers: Sequence[re.Match[str]], asked: Neighbours, *, is_alone: bool) -> str | None:
     """The last number that is not the question's, with the text after it; empty for a list, a sum and the like.
 
-    It stands right after "is", "has" or "=", or beside one of the question's words, or else is the only one of the
-    whole response.
+    It stands right after "is", "has" or "=", or is the only one of the whole response.
     """
-    if _TWO_VALUES.search(sentence):
-        return ""
-    sentence = _IN_BRACKETS.sub("", sentence)
-    parts = ["", *_SAYS.split(_ASIDE.split(sentence)[0])]
-    own, said = list[tuple[str | None, str | None, bool]](), set[str | None]()
-    for mark, whole in zip(parts[::2], parts[1::2], strict=True):
-        part = with_words(_THAT.split(whole)[0]) if mark or is_one else whole
-        numbers = list(NUMBER.finditer(part))
-        for place, number in enumerate(numbers):
-            value, around = number["value"], asked.get(value_of(number))
-            is_said = bool(mark) and not part[: number.start()].strip(" *_(")
-            # A question's number is said anew if it stands beside other words than there.
-            if around is None or (is_said and around.isdisjoint({mark if mark == "=" else "", next_word(number)})):
-                beside = {next_word(number), *_OF.findall(part[: number.start()])}
-                is_placed = any(words & reading.content(word) for word in beside)
-                own.append((value, _whole(part, numbers, place), is_said or is_placed))
-                said = set() if mark == "=" else said | {value} if is_said and around is None else said
-    is_only = is_one and len({value for value, *_ in own}) == 1
-    return (own[-1][1] or "") if own and len(said) < 2 and (own[-1][2] or is_only) else None  # noqa: PLR2004
+    own, said = list[tuple[int, bool]](), set[Fraction | None]()
+    for place, number in enumerate(numbers):
+        value, around = value_of(number), asked.get(value_of(number))
+        says = _SAYS.search(number.string, max(number.start() - _LONGEST_UNIT, 0), number.start())
+        # A question's number is said anew if it stands beside other words than there.
+        if around is None or (says and around.isdisjoint({says["equals"], next_word(number)})):
+            own.append((place, says is not None))
+            said = set() if says and says["equals"] else said | ({value} if says and around is None else set())
+    is_only = is_alone and len({value_of(numbers[place]) for place, _ in own}) == 1
+    if not own or len(said) > 1 or not (own[-1][1] or is_only):
+        return None
+    place, is_said = own[-1]
+    return _phrase(numbers[place], numbers) if _is_whole(numbers, place, is_said=is_said) else ""
+
+
+def _phrase(number: re.Match[str], numbers: Sequence[re.Match[str]]) -> str:
+    """The text from a number to the next one; empty if the number is part of an expression."""
+    end = next((each.start() for each in numbers if each.start() > number.start()), None)
+    return "" if _is_part(number) else number.string[number.start() : end].strip()
 
 
 def has_digit(text: str) -> bool:
     return any(each.isdecimal() for each in text)
 
 
-def _is_part(text: str, number: re.Match[str]) -> bool:
+def _is_part(number: re.Match[str]) -> bool:
     """Whether the number is ruled out, or is part of a sum, a root, a power or a similar expression."""
-    before = text[max(number.start() - _LONGEST_UNIT, 0) : number.start()]
+    before = number.string[max(number.start() - _LONGEST_UNIT, 0) : number.start()]
+    is_followed = _PART_BEFORE.match(number.string, number.end())
     is_signed = number["sign"] and _TERM.search(before)
-    after = _PART_BEFORE.match(text, number.end())
-    return bool(is_signed or after or _PART_AFTER.search(before) or RULED_OUT.search(before))
+    return bool(is_signed or is_followed or _PART_AFTER.search(before) or RULED_OUT.search(before))

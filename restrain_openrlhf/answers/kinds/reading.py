@@ -37,9 +37,7 @@ ANSWER = announcement("answers?")
 # Words and numbers by which a sentence is known to repeat a question, without those of any question or instruction.
 _TOKEN = re.compile(r"[^\W\d_]{3,}|\d+(?:[.,]\d+)*")
 _OF_ANY_QUESTION = frozenset(
-    "and answer are but can choose did does following for from full give had has have her his how its many most much"
-    " not one only option our sentence she short that the there they this was what when where which who why with you"
-    " your".split()
+    "and answer are can could did does for had has have how many not one the was were what when which who will".split()
 )
 # Limits on hostile texts.
 _ANNOUNCEMENTS, _LONGEST = 5, 4000

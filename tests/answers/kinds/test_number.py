@@ -162,7 +162,8 @@ def pint_is_there():
      ("5 in", "cm", "127/10 cm"), ("5 in total", "cm", "5 cm"), ("5 meters tall", "m", "5 m"),
      ("2 square meters", "cm^2", "20000 cm^2"),
      ("1 kWh", "J", "3600000 J"), ("60 km per hour, as said", "km/h", "60 km/h"), ("3 apples", "km", "3 km"),
-     ("1 m^99999999", "m", "1 m"), ("The answer is 1500 m, since it is so.", "km", "3/2 km"), ("10 dB", "m", None)],
+     ("1 m^99999999", "m", "1 m"), ("The answer is 1500 m, since it is so.", "km", "3/2 km"),
+     ("It is 1500 m because it is so.", "km", "3/2 km"), ("10 dB", "m", None)],
 )  # fmt: skip
 def test_units_worked_by_hand(response, unit, expected):
     pint_is_there()
