@@ -5,10 +5,10 @@ one answer that each states, or null (none, two, or cut off before it). A letter
 `unclear` ones count nowhere. The last 216 were sampled and labelled later, with other questions.
 `written_responses.jsonl` has 129 that were written by hand. `heldout_responses.jsonl` has the complete ones of three
 responses to each of 110 other questions, written and labelled by a reader who had seen neither code nor other labels.
-The rule was written on all of them: first on all but the `blind` half of the last file, then pruned on all.
+The rules were written on these. `unseen_responses.jsonl` is a second file of that kind, of 120 questions: it measures
+the rules, and its responses were not looked at. Do not improve them on those.
 """
 
-import hashlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -19,13 +19,11 @@ from restrain_openrlhf.answers.kind import parse_kind
 from restrain_openrlhf.answers.numerals import in_digits
 
 KINDS = {name: parse_kind({"name": name}) for name in ("number", "choice", "text")}
-RESPONSES, WRITTEN, HELD_OUT = (
-    [json.loads(line) for line in Path(__file__).with_name(f"{name}_responses.jsonl").open(encoding="utf-8")]
-    for name in ("smollm2", "written", "heldout")
-)
-PARTS = {"first": RESPONSES[:492], "later": RESPONSES[492:], "written": WRITTEN, "opened": [], "blind": []}
-for each in HELD_OUT:
-    PARTS["opened" if hashlib.sha256(each["response"].encode()).digest()[-1] % 2 else "blind"].append(each)
+PARTS = {
+    name: [json.loads(line) for line in Path(__file__).with_name(f"{name}_responses.jsonl").open(encoding="utf-8")]
+    for name in ("smollm2", "written", "heldout", "unseen")
+}
+PARTS |= {"first": PARTS["smollm2"][:492], "later": PARTS["smollm2"][492:]}
 
 
 def read(response):
@@ -44,9 +42,9 @@ def read(response):
      ("later", "number", True, 52, 47, 78, 4), ("later", "number", False, 56, 51, 107, 12),
      ("later", "choice", True, 37, 36, 67, 1), ("later", "choice", False, 46, 43, 90, 4),
      ("written", "number", True, 53, 50, 66, 3), ("written", "choice", True, 50, 47, 63, 0),
-     ("opened", "number", True, 39, 36, 51, 3), ("opened", "choice", True, 17, 17, 28, 2),
-     ("blind", "number", True, 38, 33, 53, 3), ("blind", "choice", True, 25, 23, 40, 2),
-     ("opened", "text", True, 17, 7, 19, 12), ("blind", "text", True, 12, 6, 14, 8)],
+     ("heldout", "number", True, 77, 69, 104, 6), ("heldout", "choice", True, 42, 40, 68, 4),
+     ("heldout", "text", True, 29, 13, 33, 20),
+     ("unseen", "number", True, 81, 70, 116, 11), ("unseen", "choice", True, 62, 53, 104, 8)],
 )  # fmt: skip
 def test_at_least_as_many_are_read_as_was_measured(part, kind, complete, states, right, responses, wrong):
     """Complete responses, which alone vote, and all."""
