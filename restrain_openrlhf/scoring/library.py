@@ -109,7 +109,10 @@ def scorer_of(
 
 
 def refuse_unserved(method: Method, n: int, trainer: str) -> None:
-    """Raises ConfigError for a method that needs more than the n rollouts of each prompt that a `trainer` brings."""
+    """Raises ConfigError for a method that needs more than the n rollouts of each prompt that a `trainer` brings.
+
+    The same for one that would penalise every such group.
+    """
     needs = "gold answers" if method.reads_gold else "prompts that it chooses" if method.selection else None
     needs = "entropies of tokens" if "entropies" in method.reads else needs
     if needs or (method.rollouts is not None and method.rollouts.voters != n):
@@ -117,6 +120,8 @@ def refuse_unserved(method: Method, n: int, trainer: str) -> None:
             f"The method {method.name!r} needs {needs or 'rollouts that it draws itself'}, which {trainer} does not "
             "provide. Train with `restrain train`, or choose another method."
         )
+    if useless := method.why_useless(n):
+        raise ConfigError(useless)
 
 
 def group_of(

@@ -41,6 +41,7 @@ METHOD = "method: {{name: {}}}\nservice: {{group_size: 4, end_of_text: x}}"
         ),
         (TTRL + "server: {}", "Did you mean 'service'?"),
         (METHOD.format("restrain"), "no reference was given"),
+        (METHOD.format("restrain, kappa: 5, prompt_weight: none"), "penalises even a unanimous group of 4 rollouts"),
         (METHOD.format("ettrl"), "'ettrl' draws its own rollouts, chooses prompts or reads gold"),
         (METHOD.format("grpo_gold"), "'grpo_gold' draws its own rollouts, chooses prompts or reads gold"),
     ],

@@ -95,6 +95,8 @@ def load_service_config(path: Path) -> ServiceConfig:
             f"The method {method.name!r} draws its own rollouts, chooses prompts or reads gold, which a service "
             "cannot serve. Train with the agent (docs/journeys/integration.md)."
         )
+    if useless := method.why_useless(config.service.group_size):
+        raise ConfigError(f"{path}: {useless}")
     return config
 
 
