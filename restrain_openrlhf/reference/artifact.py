@@ -297,12 +297,9 @@ class NeededReference(BaseModel):
     @classmethod
     def of_flags(cls, flags: Flags) -> Self:
         """How a run with these flags of OpenRLHF draws its rollouts."""
-        return cls(
-            n=flags["rollout.n_samples_per_prompt"],
-            temperature=flags["rollout.temperature"],
-            top_p=flags["rollout.top_p"],
-            max_new_tokens=flags["rollout.max_new_tokens"] or flags["data.max_len"],
-        )
+        drawn = {name: flags[f"rollout.{name}"] for name in ("temperature", "top_p")}
+        limit = flags["rollout.max_new_tokens"] or flags["data.max_len"]
+        return cls(n=flags["rollout.n_samples_per_prompt"], max_new_tokens=limit, **drawn)
 
     def by(self, reference_n: int | None, reference_sampling: Literal["same", "any"]) -> Self:
         """What is needed with a configuration's keys applied: its number of rollouts, and which sampling may differ."""

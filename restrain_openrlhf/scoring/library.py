@@ -109,16 +109,13 @@ def scorer_of(
 
 
 def refuse_unserved(method: Method, n: int, trainer: str) -> None:
-    """Raises ConfigError for a method that needs more than the n rollouts of each prompt that a `trainer` brings.
-
-    The same for one that would penalise every such group.
-    """
+    """Raises ConfigError for a method that cannot learn from n rollouts of each prompt, all that a `trainer` brings."""
     needs = "gold answers" if method.reads_gold else "prompts that it chooses" if method.selection else None
     needs = "entropies of tokens" if "entropies" in method.reads else needs
-    if needs or (method.rollouts is not None and method.rollouts.voters != n):
+    if needs or (method.rollouts and (method.rollouts.voters, method.rollouts.trained) != (n, n)):
         raise ConfigError(
             f"The method {method.name!r} needs {needs or 'rollouts that it draws itself'}, which {trainer} does not "
-            "provide. Train with `restrain train`, or choose another method."
+            "provide. Train with `restrain train`, or the agent (docs/journeys/integration.md), or another method."
         )
     if useless := method.why_useless(n):
         raise ConfigError(useless)

@@ -75,9 +75,7 @@ def label(
     drawn = choose(run, count)
     texts = {text_hash(text): (row.get("id"), text) for text, row in _prompts(run)}
     if any(each.problem_hash not in texts for each, _ in drawn):
-        raise ReferencePassError(
-            f"{run.reference} is of other prompts than {inputs[0]}. Run `restrain reference` again."
-        )
+        raise ReferencePassError(f"{run.reference} is of other prompts than {inputs[0]}. Run `restrain reference`.")
     with whole_file(out) as file:
         table = csv.writer(file)
         table.writerow(COLUMNS)
@@ -165,9 +163,7 @@ def write_labelled(run: RunConfig, filled: Path, out: Path) -> tuple[int, int]:
     gold = load_gold(filled, run.answers, skip_empty=True)
     labels = gold.answers(str(filled), asked)
     if lost := len(gold.by_problem.keys() - {each.problem for each in asked}):
-        raise DataError(
-            f"{filled}: {lost} of its answers are to other problems, letter by letter. Correct or remove them."
-        )
+        raise DataError(f"{filled}: {lost} answers are to other problems, letter by letter. Correct or remove them.")
     written = [_labelled(row, labels.get(each.problem), filled) for each, (_, row) in zip(asked, rows, strict=True)]
     with whole_file(out) as file:
         file.writelines(map(dump, written))

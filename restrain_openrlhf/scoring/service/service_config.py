@@ -10,6 +10,7 @@ from restrain_openrlhf.answers import MATHEMATICS, AnyKind
 from restrain_openrlhf.config.documents import blocks, read_yaml, typed
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
+from restrain_openrlhf.scoring.library import refuse_unserved
 
 TOKEN_VARIABLE = "RESTRAIN_TOKEN"
 MIN_TOKEN_LENGTH = 16
@@ -89,14 +90,7 @@ def load_service_config(path: Path) -> ServiceConfig:
     """The configuration in a YAML file. Raises ConfigError naming the file and the key."""
     document = blocks(read_yaml(path), path, ServiceConfig.model_fields)
     config = typed(ServiceConfig, {**document, "service": document.get("service") or {}}, path)
-    method = build(config.method)
-    if method.rollouts or method.selection or method.reads_gold:
-        raise ConfigError(
-            f"The method {method.name!r} draws its own rollouts, chooses prompts or reads gold, which a service "
-            "cannot serve. Train with the agent (docs/journeys/integration.md)."
-        )
-    if useless := method.why_useless(config.service.group_size):
-        raise ConfigError(f"{path}: {useless}")
+    refuse_unserved(build(config.method), config.service.group_size, "a service")
     return config
 
 

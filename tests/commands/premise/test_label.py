@@ -120,4 +120,4 @@ def test_bad_input_is_one_line(config, tmp_path):
         assert lost in refused("label", config, *table_or_prompts, "--out", out)
     assert lost in refused(*other, "--out", labelled), "the prompts themselves"
     out.write_text("id,problem,answer\np1,problem 1,7\np2,problem\u00a02,8\n")
-    assert "1 of its answers are to other problems" in refused(*other, "--out", tmp_path / "x.jsonl")
+    assert "1 answers are to other problems" in refused(*other, "--out", tmp_path / "x.jsonl")
