@@ -85,12 +85,9 @@ class Method:
     def why_useless(self, n: int) -> str | None:
         """Why the method would learn nothing from groups of n rollouts: it penalises even a unanimous one."""
         facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0, entropies=(1.0,) * n)
-        if self.score([0] * (self.rollouts.voters if self.rollouts else n), facts).penalized < 1:
-            return None
-        return (
-            f"The method {self.name!r} penalises even a unanimous group of {n} rollouts: its kappa is above that. "
-            "Lower kappa, or give it as a share below 1."
-        )
+        is_useless = self.score([0] * (self.rollouts.voters if self.rollouts else n), facts).penalized >= 1
+        what = f"The method {self.name!r} penalises even a unanimous group of {n} rollouts: its kappa is above that."
+        return f"{what} Lower kappa, or give it as a share below 1." if is_useless else None
 
 
 def _with_missing_penalised(score: GroupScore, delta: float) -> GroupScore:

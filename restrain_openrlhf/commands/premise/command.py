@@ -75,13 +75,12 @@ def premise(
     given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
     run = load_run_config(config, {f"method.{key}": value for key, value in given.items()}) if config else None
     own = run if reference is None and rollouts is None else None
-    reference = own.reference if own else reference
-    path = _only_file(reference, rollouts)
-    if reference and kind:
+    path = _only_file(own.reference if own else reference, rollouts)
+    if kind and rollouts is None:
         raise ConfigError("--answers belongs to --rollouts only: a reference file already names its kind of answer.")
     settings = run.method if run else parse_settings({"name": "restrain", **given})
     kind = kind or (run.answers if run else MATHEMATICS)
-    read = partial(from_reference, run=own) if reference else partial(from_rollouts, kind=kind)
+    read = partial(from_rollouts, kind=kind) if rollouts else partial(from_reference, run=own)
     found = diagnose(read(path, gold, _group_size(run) if run else None), settings)
     listed = findings(found)
     if as_json:

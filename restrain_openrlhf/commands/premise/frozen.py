@@ -133,7 +133,7 @@ def from_rollouts(
 ) -> FrozenPass:
     """A file of rollouts {id, problem, responses, answer?, truncated?}, with gold from its rows or another file.
 
-    Raises DataError for a damaged file, and if rows differ in their number of rollouts.
+    Raises DataError for a damaged file, if rows differ in their number of rollouts, and for two answers to a problem.
     """
     kind.check(each.row(kind) for _, each in placed_rollouts(path))
     own: dict[str, str] = {}
@@ -146,7 +146,9 @@ def from_rollouts(
             prompt = Prompt(each.id, each.problem, each.problem, "", columns)
             row = ReferenceRow.of(kind, prompt, each.rollouts(), is_shown=True)
             if each.answer not in (None, ""):
-                own[row.problem_hash] = sys.intern(str(each.answer))
+                answer = sys.intern(str(each.answer))
+                if own.setdefault(row.problem_hash, answer) != answer:
+                    raise DataError(f"{path}: the problem of {each.id!r} has two answers in it. Keep the right one.")
             yield row
 
     def rows() -> Iterator[ReferenceRow]:
