@@ -39,6 +39,7 @@ METHOD = "method: {{name: {}}}\nservice: {{group_size: 4, end_of_text: x}}"
             TTRL + GATHERS + ", limits: {pendin: 9}}",
             "unknown key 'service.limits.pendin'. Did you mean 'service.limits.pending'?",
         ),
+        (TTRL + "service: {group_size: 4, end_of_text: ''}", "end_of_text"),
         (TTRL + "server: {}", "Did you mean 'service'?"),
         (METHOD.format("restrain"), "no reference was given"),
         (METHOD.format("restrain, kappa: 5, prompt_weight: none"), "penalises even a unanimous group of 4 rollouts"),

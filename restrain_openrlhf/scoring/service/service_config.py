@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +14,8 @@ from restrain_openrlhf.scoring.library import refuse_unserved
 
 TOKEN_VARIABLE = "RESTRAIN_TOKEN"
 MIN_TOKEN_LENGTH = 16
+# Every response ends with the empty text.
+EndText = Annotated[str, Field(min_length=1)]
 
 
 class _Block(BaseModel):
@@ -54,7 +56,7 @@ class ServiceBlock(_Block):
 
     group_size: int = Field(strict=True, ge=2, le=4096)
     """Rollouts per group: the trainer's rollout.n_samples_per_prompt."""
-    end_of_text: str | tuple[str, ...]
+    end_of_text: EndText | tuple[EndText, ...]
     """The texts that end a finished response, such as <|im_end|>; []: truncation cannot be detected."""
     model: str | None = None
     """The trained model (a folder or hub id). The reference must have been made with it; null: not checked."""
