@@ -15,7 +15,7 @@ from restrain_openrlhf.answers.shown import Responses
 from restrain_openrlhf.answers.votes import MANY_MISSING, MissingSoFar, end_of
 from restrain_openrlhf.config.checks.model_files import template_of
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
-from restrain_openrlhf.config.host_flags import Flags, flags_of
+from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import Provenance, model_fingerprint, text_hash
 from restrain_openrlhf.data.jsonl import each_row
@@ -294,13 +294,6 @@ class NeededReference(BaseModel):
     max_new_tokens: int | None = None
     agent: str | None = None
 
-    @classmethod
-    def of_flags(cls, flags: Flags) -> Self:
-        """How a run with these flags of OpenRLHF draws its rollouts."""
-        drawn = {name: flags[f"rollout.{name}"] for name in ("temperature", "top_p")}
-        limit = flags["rollout.max_new_tokens"] or flags["data.max_len"]
-        return cls(n=flags["rollout.n_samples_per_prompt"], max_new_tokens=limit, **drawn)
-
     def by(self, reference_n: int | None, reference_sampling: Literal["same", "any"]) -> Self:
         """What is needed with a configuration's keys applied: its number of rollouts, and which sampling may differ."""
         differ = dict.fromkeys(SAMPLING) if reference_sampling == "any" else {}
@@ -325,15 +318,14 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
 
 
 def refuse_other_run(reference: Reference, config: RunConfig) -> None:
-    """Raises ReferencePassError for a pass of another kind, model, agent or sampling, as far as is known at once."""
+    """Raises ReferencePassError for a pass of another kind of answer, model or agent, as far as is known at once."""
     refuse_other_kind(reference, config.answers)
-    flags, made = flags_of(config), reference.provenance
-    model, needed = str(flags["actor.model_name_or_path"]), NeededReference.of_flags(flags)
-    known: dict[str, str | None] = {"n": None, "agent": config.agent_identity}
+    model, made = str(flags_of(config)["actor.model_name_or_path"]), reference.provenance
+    fingerprint = None
     # The files of a model with the same name are not read again, and the hub is not asked.
     if model != made.model and (Path(model).is_dir() or made.model_fingerprint.startswith("commit:")):
-        known["model_fingerprint"] = model_fingerprint(model) if Path(model).is_dir() else model
-    refuse_mismatch(reference, needed.by(None, config.reference_sampling).model_copy(update=known))
+        fingerprint = model_fingerprint(model) if Path(model).is_dir() else model
+    refuse_mismatch(reference, NeededReference(model_fingerprint=fingerprint, agent=config.agent_identity))
 
 
 def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:

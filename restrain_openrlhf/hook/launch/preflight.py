@@ -136,8 +136,14 @@ class RunInputs:
 
     def _needed(self, fingerprint: str, template: str) -> NeededReference:
         """How the reference must have been drawn; but for its votes if the method does not read them."""
-        config, needed = self.config, NeededReference()
-        if build(config.method).needs_reference:
-            needed = NeededReference.of_flags(self.flags).by(config.reference_n, config.reference_sampling)
-        known = {"model_fingerprint": fingerprint, "template": template, "agent": config.agent_identity}
-        return needed.model_copy(update=known)
+        config, flags = self.config, self.flags
+        needed = NeededReference(model_fingerprint=fingerprint, template=template, agent=config.agent_identity)
+        if not build(config.method).needs_reference:
+            return needed
+        drawn = {
+            "n": flags["rollout.n_samples_per_prompt"],
+            "temperature": flags["rollout.temperature"],
+            "top_p": flags["rollout.top_p"],
+            "max_new_tokens": flags["rollout.max_new_tokens"] or flags["data.max_len"],
+        }
+        return needed.model_copy(update=drawn).by(config.reference_n, config.reference_sampling)

@@ -43,7 +43,6 @@ def config(tmp_path):
     path.write_text(
         f"extends: cpu/demo_addition\nrun_dir: {tmp_path}/run\nreference: {reference}\n"
         f"openrlhf: {{data.prompt_dataset: {prompts}, data.input_template: null, actor.model_name_or_path: m}}\n"
-        "reference_sampling: any\n"
     )
     return path
 
