@@ -10,7 +10,7 @@ import numpy as np
 
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.evaluation.grade import GradeRow, majority_right
-from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance, Result
+from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result
 
 # The 97.5 % quantiles of Student's t with 1, 2, … degrees of freedom; the last stands for all that follow.
 STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -90,24 +90,27 @@ def over_seeds(gains: Sequence[float]) -> str:
 def differences(runs: Mapping[str, Sequence[tuple[BenchmarkFolder, Result]]]) -> Iterator[str]:
     """A line for each pair of runs and each benchmark that both were evaluated on; the first of a pair is the base."""
     for (name, results), (other, others) in combinations(runs.items(), 2):
-        known = {result.provenance.benchmark: (folder, result.provenance) for folder, result in others}
-        for folder, how in ((folder, result.provenance) for folder, result in results):
-            if found := known.get(how.benchmark):
-                yield f"{other} − {name}, {how.title}: {_compared(folder, how, *found)}"
+        known = {result.provenance.benchmark: (folder, result) for folder, result in others}
+        for folder, result in results:
+            if found := known.get(result.provenance.benchmark):
+                yield f"{other} − {name}, {result.provenance.title}: {_compared(folder, result, *found)}"
 
 
-def _compared(
-    folder: BenchmarkFolder, how: EvaluationProvenance, other: BenchmarkFolder, others: EvaluationProvenance
-) -> str:
+def _compared(folder: BenchmarkFolder, first: Result, other: BenchmarkFolder, second: Result) -> str:
+    how, others = first.provenance, second.provenance
     if how.problems_digest != others.problems_digest:
         return "not compared, because their problems differ"
     if how.answers != others.answers:
         return "not compared, because their answers are of different kinds"
+    if (first.extractor_version, first.grader_version) != (second.extractor_version, second.grader_version):
+        return "not compared, because their answers were read by other versions; `restrain regrade` both"
     if missing := [each.grades for each in (folder, other) if not each.grades.exists()]:
         return f"not compared, because {missing[0]} is missing; `restrain regrade` writes it"
     before, after = (sorted(read_rows(each.grades, GradeRow), key=lambda row: row.id) for each in (folder, other))
     found = paired_difference(before, after)
     test = "" if found.mcnemar is None else f", McNemar's exact p {found.mcnemar:.2g}"
     bounds = f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    sampled = [f"T {each.temperature:g}, up to {each.max_new_tokens} tokens" for each in (how, others)]
     majorities = f"majorities: {damage(before, after)}"
+    majorities += "" if sampled[0] == sampled[1] else f"; sampled otherwise, {sampled[1]} against {sampled[0]}"
     return f"{100 * found.value:+.1f} points {bounds} over the same {found.problems} problems{test}; {majorities}"

@@ -14,6 +14,7 @@ from restrain_openrlhf.method.types import (
     Facts,
     GroupScore,
     PromptFacts,
+    ReferenceVote,
     Score,
     Selection,
     count_votes,
@@ -80,6 +81,13 @@ class Method:
         else:
             score = self.function(votes, facts.only(self.reads))
         return score if self.missing_penalty is None else _with_missing_penalised(score, self.missing_penalty)
+
+    def why_useless(self, n: int) -> str | None:
+        """Why the method would learn nothing from groups of n rollouts: it penalises even a unanimous one."""
+        facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0, entropies=(1.0,) * n)
+        is_useless = self.score([0] * (self.rollouts.voters if self.rollouts else n), facts).penalized >= 1
+        what = f"The method {self.name!r} penalises even a unanimous group of {n} rollouts: its kappa is above that."
+        return f"{what} Lower kappa, or give it as a share below 1." if is_useless else None
 
 
 def _with_missing_penalised(score: GroupScore, delta: float) -> GroupScore:

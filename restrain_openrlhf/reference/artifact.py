@@ -15,7 +15,9 @@ from restrain_openrlhf.answers.shown import Responses
 from restrain_openrlhf.answers.votes import MANY_MISSING, MissingSoFar, end_of
 from restrain_openrlhf.config.checks.model_files import template_of
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE
-from restrain_openrlhf.data.identity import Provenance, text_hash
+from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.identity import Provenance, model_fingerprint, text_hash
 from restrain_openrlhf.data.jsonl import each_row
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.method.types import Selection
@@ -313,6 +315,17 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
             raise ReferencePassError(
                 f"{reference.path} was made for another {name}: it has {found!r}, this run has {wanted!r}; {why}"
             )
+
+
+def refuse_other_run(reference: Reference, config: RunConfig) -> None:
+    """Raises ReferencePassError for a pass of another kind of answer, model or agent, as far as is known at once."""
+    refuse_other_kind(reference, config.answers)
+    model, made = str(flags_of(config)["actor.model_name_or_path"]), reference.provenance
+    fingerprint = None
+    # The files of a model with the same name are not read again, and the hub is not asked.
+    if model != made.model and (Path(model).is_dir() or made.model_fingerprint.startswith("commit:")):
+        fingerprint = model_fingerprint(model) if Path(model).is_dir() else model
+    refuse_mismatch(reference, NeededReference(model_fingerprint=fingerprint, agent=config.agent_identity))
 
 
 def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:

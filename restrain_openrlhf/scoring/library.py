@@ -10,8 +10,8 @@ from restrain_openrlhf.answers import AnswerKind, parse_kind
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.answers.shown import Responses
 from restrain_openrlhf.answers.votes import MissingSoFar
-from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.method import GroupScore, build, parse_settings
+from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.method import GroupScore, Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
@@ -106,6 +106,19 @@ def scorer_of(
     kind = answers if isinstance(answers, AnswerKind) else parse_kind(_block(answers))
     found = load_reference(Path(reference)) if isinstance(reference, str | Path) else reference
     return GroupScorer(build(parse_settings(_block(method))), found, kind)
+
+
+def refuse_unserved(method: Method, n: int, trainer: str) -> None:
+    """Raises ConfigError for a method that cannot learn from n rollouts of each prompt, all that a `trainer` brings."""
+    needs = "gold answers" if method.reads_gold else "prompts that it chooses" if method.selection else None
+    needs = "entropies of tokens" if "entropies" in method.reads else needs
+    if needs or (method.rollouts and (method.rollouts.voters, method.rollouts.trained) != (n, n)):
+        raise ConfigError(
+            f"The method {method.name!r} needs {needs or 'rollouts that it draws itself'}, which {trainer} does not "
+            "provide. Train with `restrain train`, or the agent (docs/journeys/integration.md), or another method."
+        )
+    if useless := method.why_useless(n):
+        raise ConfigError(useless)
 
 
 def group_of(

@@ -11,7 +11,7 @@ from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.errors import ConfigError, GroupError
 from restrain_openrlhf.method import Method
 from restrain_openrlhf.reference import Reference
-from restrain_openrlhf.scoring.library import UNWEIGHTED, group_of, scorer_of
+from restrain_openrlhf.scoring.library import UNWEIGHTED, group_of, refuse_unserved, scorer_of
 from restrain_openrlhf.scoring.scorer import score_whole_group
 
 
@@ -74,13 +74,7 @@ class VotesGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
 def refuse_other_training(args: GRPOConfig, method: Method) -> None:
     """Raises ConfigError for a method that TRL cannot serve, and for evaluation during training."""
-    needs = "gold answers" if method.reads_gold else "prompts that it chooses" if method.selection else None
-    needs = "entropies of tokens" if "entropies" in method.reads else needs
-    if needs or (method.rollouts is not None and method.rollouts.voters != args.num_generations):
-        raise ConfigError(
-            f"The method {method.name!r} needs {needs or 'rollouts that it draws itself'}, which TRL does not "
-            "provide. Train with `restrain train`, or choose another method."
-        )
+    refuse_unserved(method, args.num_generations, "TRL")
     if args.eval_strategy != "no":
         raise ConfigError(
             f"GRPOConfig has eval_strategy={args.eval_strategy!r}: rollouts of an evaluation would be voted on, not "

@@ -15,8 +15,8 @@ from verl.trainer.ppo.core_algos import register_adv_est
 
 from restrain_openrlhf.config.yaml_file import load_hook_config
 from restrain_openrlhf.errors import ConfigError, GroupError, RestrainError
-from restrain_openrlhf.method import GroupScore
-from restrain_openrlhf.scoring.library import group_of
+from restrain_openrlhf.method import GroupScore, build
+from restrain_openrlhf.scoring.library import group_of, refuse_unserved
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 
 ESTIMATOR = "restrain"
@@ -59,8 +59,9 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
         super().__init__(config, tokenizer, compute_score)
         refuse_other_training(config)
         ours = load_hook_config(Path(config.reward.restrain))
-        self.scorer = GroupScorer.by(ours.method, ours.reference, ours.answers, None)
         self.n = config.actor_rollout_ref.rollout.n
+        refuse_unserved(build(ours.method), self.n, "verl")
+        self.scorer = GroupScorer.by(ours.method, ours.reference, ours.answers, None)
         self.gathered: dict[str, Gathering] = {}
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:

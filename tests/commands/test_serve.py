@@ -39,10 +39,12 @@ METHOD = "method: {{name: {}}}\nservice: {{group_size: 4, end_of_text: x}}"
             TTRL + GATHERS + ", limits: {pendin: 9}}",
             "unknown key 'service.limits.pendin'. Did you mean 'service.limits.pending'?",
         ),
+        (TTRL + "service: {group_size: 4, end_of_text: ''}", "end_of_text"),
         (TTRL + "server: {}", "Did you mean 'service'?"),
         (METHOD.format("restrain"), "no reference was given"),
-        (METHOD.format("ettrl"), "'ettrl' draws its own rollouts, chooses prompts or reads gold"),
-        (METHOD.format("grpo_gold"), "'grpo_gold' draws its own rollouts, chooses prompts or reads gold"),
+        (METHOD.format("restrain, kappa: 5, prompt_weight: none"), "penalises even a unanimous group of 4 rollouts"),
+        (METHOD.format("ettrl"), "'ettrl' needs entropies of tokens, which a service does not provide"),
+        (METHOD.format("grpo_gold"), "'grpo_gold' needs gold answers, which a service does not provide"),
     ],
 )
 def test_a_wrong_configuration_is_refused(tmp_path, text, message):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from restrain_openrlhf.commands.demo import Demo, write_task
 from restrain_openrlhf.config.command_line import find_config
-from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, WORDS
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.sources import DAPO14K
@@ -112,13 +113,15 @@ def prepared(folder: Path, preset: str) -> None:
     prompts = folder / config.openrlhf["data.prompt_dataset"]
     prompts.parent.mkdir(exist_ok=True)
     prompts.write_text("".join(dump({"problem": problem}) for problem in PROBLEMS))
-    reference(folder / config.reference)
+    reference(folder / config.reference, config)
     kept(folder / config.run_dir)
 
 
-def reference(path: Path) -> None:
+def reference(path: Path, config: RunConfig) -> None:
+    """Votes of a configuration's model."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_reference(path, {"1 + 1?": [*["2"] * 15, "3"], "2 + 2?": ["4"] * 16})
+    made = {"model": flags_of(config)["actor.model_name_or_path"]}
+    write_reference(path, {"1 + 1?": [*["2"] * 15, "3"], "2 + 2?": ["4"] * 16}, **made)
 
 
 def kept(folder: Path, prompt: str = PROBLEMS[0]) -> Path:

@@ -84,9 +84,10 @@ def test_what_seeds_allow_to_claim(gains, said):
     assert said in over_seeds(gains)
 
 
-def compared(tmp_path, name, rows, **changes):
+def compared(tmp_path, name, rows, reader="1", **changes):
     made = result("math500", "MATH-500", 0.5)
-    made = made.model_copy(update={"provenance": made.provenance.model_copy(update=changes)})
+    changed = {"provenance": made.provenance.model_copy(update=changes), "extractor_version": reader}
+    made = made.model_copy(update=changed)
     folder = write_run(tmp_path / name, made)
     write_rows(folder / "math500" / "grades.jsonl", rows)
     return f"{name}={folder}"
@@ -104,3 +105,9 @@ def test_the_table_says_it_for_each_two_runs_and_compares_no_others(tmp_path):
     assert "- other − base, MATH-500: not compared, because their problems differ\n" in said
     (tmp_path / "mine" / "math500" / "grades.jsonl").unlink()
     assert "grades.jsonl is missing; `restrain regrade` writes it\n" in restrain("table", base, mine).stdout
+    assert "otherwise" not in said
+    older = compared(tmp_path, "older", graded(yes, yes, yes, yes), reader="0")
+    colder = compared(tmp_path, "colder", graded(yes, yes, yes, yes), temperature=0.0)
+    said = restrain("table", base, colder, older, "--base", "Qwen/Qwen3-4B-Base").stdout
+    assert "- older − base, MATH-500: not compared, because their answers were read by other versions" in said
+    assert "unchanged; sampled otherwise, T 0, up to 8 tokens against T 0.6, up to 8 tokens\n" in said

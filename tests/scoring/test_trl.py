@@ -104,7 +104,13 @@ def test_a_group_that_is_not_whole_is_an_error(args, prompts):
     [
         ("grpo_gold", {}, "needs gold answers"),
         ({"name": "ttrl", "votes": 64, "train_on": 4}, {}, "needs rollouts that it draws itself"),
+        ({"name": "ttrl", "votes": 4, "train_on": 2}, {}, "needs rollouts that it draws itself"),
         ({"name": "rent", "rollouts": 4}, {}, "needs entropies of tokens"),
+        (
+            {"name": "restrain", "prompt_weight": "none", "kappa": 5},
+            {},
+            "penalises even a unanimous group of 4 rollouts",
+        ),
         (NO_PENALTY, {"eval_strategy": "steps"}, "would be voted on, not graded"),
     ],
 )

@@ -160,3 +160,11 @@ def test_an_error_in_scoring_reaches_every_rollout_of_the_group(settings, tokeni
 def test_settings_of_verl_under_which_votes_would_be_lost_are_refused(settings, tokenizer, key, value, message):
     with pytest.raises(ConfigError, match=message):
         load_reward_manager(settings(key, value), tokenizer, reward_router_address=None, reward_model_tokenizer=None)
+
+
+@pytest.mark.parametrize("method", ["srt_easy", "restrain, prompt_weight: none, gold: where_given"])
+def test_a_method_that_needs_more_than_rollouts_is_refused(settings, tokenizer, tmp_path, method):
+    config = settings()
+    (tmp_path / "method.yaml").write_text(f"method: {{name: {method}}}\n")
+    with pytest.raises(ConfigError, match=r"needs (prompts that it chooses|gold answers), which verl does not provide"):
+        load_reward_manager(config, tokenizer, reward_router_address=None, reward_model_tokenizer=None)

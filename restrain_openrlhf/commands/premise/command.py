@@ -74,13 +74,13 @@ def premise(
     """
     given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
     run = load_run_config(config, {f"method.{key}": value for key, value in given.items()}) if config else None
-    reference = reference or (run.reference if run and not rollouts else None)
-    path = _only_file(reference, rollouts)
-    if reference and kind:
+    own = run if reference is None and rollouts is None else None
+    path = _only_file(own.reference if own else reference, rollouts)
+    if kind and rollouts is None:
         raise ConfigError("--answers belongs to --rollouts only: a reference file already names its kind of answer.")
     settings = run.method if run else parse_settings({"name": "restrain", **given})
     kind = kind or (run.answers if run else MATHEMATICS)
-    read = from_reference if reference else partial(from_rollouts, kind=kind)
+    read = partial(from_rollouts, kind=kind) if rollouts else partial(from_reference, run=own)
     found = diagnose(read(path, gold, _group_size(run) if run else None), settings)
     listed = findings(found)
     if as_json:

@@ -10,11 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
+from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.jsonl import each_row, write_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow, grade_vote, majority_right, placed_rollouts
 from restrain_openrlhf.reference import ReferenceRow, load_reference
+from restrain_openrlhf.reference.artifact import refuse_other_run
 from restrain_openrlhf.reference.prompts import Prompt
 
 
@@ -107,11 +109,13 @@ class FrozenPass:
             yield FrozenGroup(row, self.group_size, gold, self.kind, self.same, 1 / chance)
 
 
-def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
+def from_reference(
+    path: Path, gold: Path | None = None, group_size: int | None = None, run: RunConfig | None = None
+) -> FrozenPass:
     """An offline pass, with gold joined by problem or id. Gold may be there for some prompts alone.
 
     Raises DataError if the file is none, no prompt has gold, or a group is larger than the frozen model's vote;
-    ReferencePassError where it is incomplete.
+    ReferencePassError where it is incomplete, and for a pass that does not fit the `run` whose votes it has.
     """
     if not path.is_file():
         raise DataError(
@@ -119,6 +123,8 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
             "`restrain reference` wrote, such as ref.jsonl."
         )
     reference = load_reference(path)
+    if run is not None:
+        refuse_other_run(reference, run)
     return _frozen_pass(path, reference.kind, lambda: iter(reference.rows), gold, {}, group_size)
 
 
@@ -127,7 +133,7 @@ def from_rollouts(
 ) -> FrozenPass:
     """A file of rollouts {id, problem, responses, answer?, truncated?}, with gold from its rows or another file.
 
-    Raises DataError for a damaged file, and if rows differ in their number of rollouts.
+    Raises DataError for a damaged file, if rows differ in their number of rollouts, and for two answers to a problem.
     """
     kind.check(each.row(kind) for _, each in placed_rollouts(path))
     own: dict[str, str] = {}
@@ -140,7 +146,9 @@ def from_rollouts(
             prompt = Prompt(each.id, each.problem, each.problem, "", columns)
             row = ReferenceRow.of(kind, prompt, each.rollouts(), is_shown=True)
             if each.answer not in (None, ""):
-                own[row.problem_hash] = sys.intern(str(each.answer))
+                answer = sys.intern(str(each.answer))
+                if own.setdefault(row.problem_hash, answer) != answer:
+                    raise DataError(f"{path}: the problem of {each.id!r} has two answers in it. Keep the right one.")
             yield row
 
     def rows() -> Iterator[ReferenceRow]:

@@ -22,7 +22,7 @@ from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.data.prompt_reader import text_of
-from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.method import Votes
 from restrain_openrlhf.reference.prompts import all_rows, asked_in, prompt_source
 
@@ -61,6 +61,9 @@ def label(
     speak of all prompts.
     """
     run, console = load_run_config(config, parse_overrides(overrides or [])), Console(stderr=True, soft_wrap=True)
+    inputs = [Path(str(flags_of(run)["data.prompt_dataset"])), *([filled] if filled else [])]
+    if out.exists() and (filled is None or any(path.exists() and out.samefile(path) for path in inputs)):
+        raise ConfigError(f"--out {out}: exists, and its answers or prompts would be lost. Name another, or remove it.")
     if filled is not None:
         labelled, prompts = write_labelled(run, filled, out)
         console.print(
@@ -71,6 +74,8 @@ def label(
         return
     drawn = choose(run, count)
     texts = {text_hash(text): (row.get("id"), text) for text, row in _prompts(run)}
+    if any(each.problem_hash not in texts for each, _ in drawn):
+        raise ReferencePassError(f"{run.reference} is of other prompts than {inputs[0]}. Run `restrain reference`.")
     with whole_file(out) as file:
         table = csv.writer(file)
         table.writerow(COLUMNS)
@@ -95,7 +100,7 @@ def choose(run: RunConfig, count: int) -> list[tuple[Candidate, float]]:
     """
     if run.reference is None:
         raise ConfigError("reference is not set. Make one with `restrain reference CONFIG`, whose votes are read.")
-    return draw(by_worth(map(candidate, from_reference(run.reference).groups)), count)
+    return draw(by_worth(map(candidate, from_reference(run.reference, run=run).groups)), count)
 
 
 def candidate(group: FrozenGroup) -> Candidate:
@@ -155,7 +160,10 @@ def write_labelled(run: RunConfig, filled: Path, out: Path) -> tuple[int, int]:
     """
     rows = list(_prompts(run))
     asked = [ProblemIdentity.of(row.get("id"), text, run.answers.row(text, row)) for text, row in rows]
-    labels = load_gold(filled, run.answers, skip_empty=True).answers(str(filled), asked)
+    gold = load_gold(filled, run.answers, skip_empty=True)
+    labels = gold.answers(str(filled), asked)
+    if lost := len(gold.by_problem.keys() - {each.problem for each in asked}):
+        raise DataError(f"{filled}: {lost} answers are to other problems, letter by letter. Correct or remove them.")
     written = [_labelled(row, labels.get(each.problem), filled) for each, (_, row) in zip(asked, rows, strict=True)]
     with whole_file(out) as file:
         file.writelines(map(dump, written))

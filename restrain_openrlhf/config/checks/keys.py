@@ -18,7 +18,7 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import BOUNDS, Flags, is_agent, is_within
 from restrain_openrlhf.config.yaml_file import HookConfig, KeepRollouts, RunConfig
 from restrain_openrlhf.machine.host_releases import installed
-from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
+from restrain_openrlhf.method import Method
 from restrain_openrlhf.method.rollout_plans import EntropyTrees, Independent, RolloutPlan
 
 Check = Callable[[Flags, HookConfig, Method], str | None]
@@ -130,15 +130,7 @@ def agents_plan(_flags: Flags, config: HookConfig, method: Method) -> str | None
 
 def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | None:
     """The method would penalise even a unanimous group (kappa above n), so that it would learn nothing."""
-    n = flags["rollout.n_samples_per_prompt"]
-    facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0, entropies=(1.0,) * n)
-    voters = method.rollouts.voters if method.rollouts else n
-    if method.score([0] * voters, facts).penalized < 1:
-        return None
-    return (
-        f"The method {method.name!r} penalises even a unanimous group of rollout.n_samples_per_prompt = {n}: its kappa "
-        "is above that. Lower kappa, or give it as a share below 1."
-    )
+    return method.why_useless(flags["rollout.n_samples_per_prompt"])
 
 
 def template_without_place(flags: Flags, *_: object) -> str | None:

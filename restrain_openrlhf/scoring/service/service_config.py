@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,9 +10,12 @@ from restrain_openrlhf.answers import MATHEMATICS, AnyKind
 from restrain_openrlhf.config.documents import blocks, read_yaml, typed
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
+from restrain_openrlhf.scoring.library import refuse_unserved
 
 TOKEN_VARIABLE = "RESTRAIN_TOKEN"
 MIN_TOKEN_LENGTH = 16
+# Every response ends with the empty text.
+EndText = Annotated[str, Field(min_length=1)]
 
 
 class _Block(BaseModel):
@@ -53,7 +56,7 @@ class ServiceBlock(_Block):
 
     group_size: int = Field(strict=True, ge=2, le=4096)
     """Rollouts per group: the trainer's rollout.n_samples_per_prompt."""
-    end_of_text: str | tuple[str, ...]
+    end_of_text: EndText | tuple[EndText, ...]
     """The texts that end a finished response, such as <|im_end|>; []: truncation cannot be detected."""
     model: str | None = None
     """The trained model (a folder or hub id). The reference must have been made with it; null: not checked."""
@@ -89,12 +92,7 @@ def load_service_config(path: Path) -> ServiceConfig:
     """The configuration in a YAML file. Raises ConfigError naming the file and the key."""
     document = blocks(read_yaml(path), path, ServiceConfig.model_fields)
     config = typed(ServiceConfig, {**document, "service": document.get("service") or {}}, path)
-    method = build(config.method)
-    if method.rollouts or method.selection or method.reads_gold:
-        raise ConfigError(
-            f"The method {method.name!r} draws its own rollouts, chooses prompts or reads gold, which a service "
-            "cannot serve. Train with the agent (docs/journeys/integration.md)."
-        )
+    refuse_unserved(build(config.method), config.service.group_size, "a service")
     return config
 
 

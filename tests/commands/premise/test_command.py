@@ -179,11 +179,22 @@ def files(tmp_path):
     (tmp_path / "bare.jsonl").write_text(lines({"id": 1, "problem": "p"}))
     uneven = [{"id": place, "problem": f"p{place}", "responses": ["1"] * (place + 1)} for place in range(2)]
     (tmp_path / "uneven.jsonl").write_text(lines(*uneven))
+    twice = [{"id": name, "problem": "p", "responses": ["1"], "answer": name} for name in ("1", "2")]
+    (tmp_path / "twice.jsonl").write_text(lines(*twice))
     (tmp_path / "other.jsonl").write_text(lines({"problem": "another", "answer": "1"}))
     for name, method in {"ttrl": "", "ettrl": "", "entropies": "ettrl, trees: 8, forks: 1, branches: 1"}.items():
         (tmp_path / name).mkdir()
         config(tmp_path / name, f"name: {method or name}")
     return tmp_path
+
+
+def test_a_configurations_own_pass_must_be_of_its_model(files):
+    (files / "config.json").write_text("{}")
+    own = {"run_dir": "run", "reference": str(files / "ref.jsonl"), "method": {"name": "restrain"}}
+    (files / "own.yaml").write_text(json.dumps({**own, "openrlhf": {"actor.model_name_or_path": str(files)}}))
+    assert "was made for another model" in refused("premise", "--config", files / "own.yaml")
+    named = ("--reference", files / "ref.jsonl", "--config", files / "own.yaml")
+    assert restrain("premise", *named).returncode == 0, "the reference of another run, which the user names"
 
 
 REF = "--reference {}/ref.jsonl"
@@ -202,6 +213,7 @@ REF = "--reference {}/ref.jsonl"
         (REF + " --gold {}/prompts.jsonl", "line 1: answer"),
         ("--rollouts {}/bare.jsonl", "line 1: responses"),
         ("--rollouts {}/uneven.jsonl", "prompts have [1, 2] rollouts"),
+        ("--rollouts {}/twice.jsonl", "the problem of '2' has two answers in it"),
         (REF + " --gold {}/other.jsonl", "none of its 1 problems is in"),
         ("--reference {}/cut/ref.jsonl", "1 of 80 prompts"),
         (REF + " --config {}/ttrl/run.yaml --set kappa=3", "'kappa' is not a setting of ttrl"),

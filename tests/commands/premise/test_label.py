@@ -42,7 +42,7 @@ def config(tmp_path):
     reference = write_pass(tmp_path / "ref.jsonl", GROUPS)
     path.write_text(
         f"extends: cpu/demo_addition\nrun_dir: {tmp_path}/run\nreference: {reference}\n"
-        f"openrlhf: {{data.prompt_dataset: {prompts}, data.input_template: null}}\n"
+        f"openrlhf: {{data.prompt_dataset: {prompts}, data.input_template: null, actor.model_name_or_path: m}}\n"
     )
     return path
 
@@ -70,6 +70,7 @@ def test_half_are_the_best_and_the_rest_are_drawn_with_a_known_chance(config, tm
     found = {"id": "p4", "problem": "problem 4", "votes": "4 of 8: 21; 4 of 8: 22", "inclusion": "1", "answer": ""}
     assert first == found
     assert [row["inclusion"] for row in (second, *rest)] == ["1", "0.4", "0.4"], "two of the five others"
+    out.unlink()
     assert restrain("label", config, "--count", 50, "--out", out).returncode == 0
     assert [(len(table(out)), {row["inclusion"] for row in table(out)})] == [(7, {"1"})]
 
@@ -109,5 +110,13 @@ def test_bad_input_is_one_line(config, tmp_path):
     labelled = tmp_path / "labelled.jsonl"
     labelled.write_text('{"problem": "problem 1", "answer": "7"}\n')
     out.write_text("id,problem,votes,answer\np1,problem 1,,8\n")
-    other = ("label", config, "--set", f"openrlhf.data.prompt_dataset={labelled}", "--filled", out)
+    fewer = ("label", config, "--set", f"openrlhf.data.prompt_dataset={labelled}")
+    other = (*fewer, "--filled", out)
     assert "labels a prompt '8' that has the answer '7' already" in refused(*other, "--out", tmp_path / "x.jsonl")
+    assert "ref.jsonl is of other prompts than" in refused(*fewer, "--out", tmp_path / "new.csv")
+    lost = "exists, and its answers or prompts would be lost"
+    for table_or_prompts in ((), ("--filled", out)):
+        assert lost in refused("label", config, *table_or_prompts, "--out", out)
+    assert lost in refused(*other, "--out", labelled), "the prompts themselves"
+    out.write_text("id,problem,answer\np1,problem 1,7\np2,problem\u00a02,8\n")
+    assert "1 answers are to other problems" in refused(*other, "--out", tmp_path / "x.jsonl")
