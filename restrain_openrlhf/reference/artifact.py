@@ -255,9 +255,8 @@ def load_reference(path: Path) -> Reference:
     kind = provenance.kind
     if provenance.extractor_version != kind.whole_version:
         raise ReferencePassError(
-            f"{path} holds answers read by version {provenance.extractor_version!r} of the extractor (kind "
-            f"{kind.name!r}); this is version {kind.whole_version!r}, which reads answers differently. Make it again "
-            "with `restrain reference`."
+            f"{path} holds answers read by version {provenance.extractor_version!r} of the kind {kind.name!r}; this is "
+            f"version {kind.whole_version!r}, which reads differently. Make it again with `restrain reference`."
         )
     rows = RowsByKey([path], ReferenceRow, partial(_refuse_other_pass, provenance.n))
     if len(rows) != provenance.prompt_count:
@@ -272,8 +271,7 @@ def _refuse_other_pass(n: int, where: str, row: ReferenceRow) -> None:
     if not row.n == len(row.answers) == n:
         raise ReferencePassError(
             f"{where}: has {len(row.answers)} answers and n {row.n}, but the provenance says {n} rollouts per prompt. "
-            "The row belongs to another pass: make the file again with `restrain reference`, or merge its own shards "
-            "with `restrain data merge-reference`."
+            "Make it again with `restrain reference`, or merge its own shards with `restrain data merge-reference`."
         )
 
 
@@ -321,10 +319,9 @@ def refuse_other_run(reference: Reference, config: RunConfig) -> None:
     """Raises ReferencePassError for a pass of another kind of answer, model or agent, as far as is known at once."""
     refuse_other_kind(reference, config.answers)
     model, made = str(flags_of(config)["actor.model_name_or_path"]), reference.provenance
-    fingerprint = None
     # The files of a model with the same name are not read again, and the hub is not asked.
-    if model != made.model and (Path(model).is_dir() or made.model_fingerprint.startswith("commit:")):
-        fingerprint = model_fingerprint(model) if Path(model).is_dir() else model
+    is_comparable = model != made.model and (Path(model).is_dir() or made.model_fingerprint.startswith("commit:"))
+    fingerprint = (model_fingerprint(model) if Path(model).is_dir() else model) if is_comparable else None
     refuse_mismatch(reference, NeededReference(model_fingerprint=fingerprint, agent=config.agent_identity))
 
 
