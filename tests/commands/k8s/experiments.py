@@ -65,10 +65,6 @@ def experiment(preset: str, overlay: str) -> Experiment:
         return load_experiment(Path(preset), dict(ONE_GPU) if smaller else {}, nodes)
 
 
-def job_of(preset: str) -> str:
-    return "test-time" if "test_time" in preset else "train"
-
-
 def steps(preset: str, name: str) -> list[Object]:
     """What a preset's rendering has: the overlay that Kustomize built once, with our patches on a copy of it.
 
