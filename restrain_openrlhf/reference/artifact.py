@@ -316,10 +316,10 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
 
 
 def refuse_other_run(reference: Reference, config: RunConfig) -> None:
-    """Raises ReferencePassError for a pass of another kind of answer, model or agent, as far as is known at once."""
+    """Raises ReferencePassError for a pass of another kind of answer, agent or model, without asking the hub."""
     refuse_other_kind(reference, config.answers)
     model, made = str(flags_of(config)["actor.model_name_or_path"]), reference.provenance
-    # The files of a model with the same name are not read again, and the hub is not asked.
+    # The files of a model with the same name are not read again, because hashing them takes long.
     is_comparable = model != made.model and (Path(model).is_dir() or made.model_fingerprint.startswith("commit:"))
     fingerprint = (model_fingerprint(model) if Path(model).is_dir() else model) if is_comparable else None
     refuse_mismatch(reference, NeededReference(model_fingerprint=fingerprint, agent=config.agent_identity))

@@ -40,8 +40,8 @@ _ASIDE = re.compile(
     r"(?<=[\w%])\s\([^()]*\)|(?<=[^\W\d_]{3})\s+-(?=\s+\d)"
     r"|(\d[^\d=]{0,40}?),?\s(?:because|since|while|whereas|unlike|that)\b.*"
 )
-# What a question counts, what may stand between a number and its noun, and words after a number that are no other
-# noun, or one of which the quantity goes on: 6 hours and 24 minutes.
+# What a question counts; what may stand between a number and its noun; and words after another number beside which the
+# counted one is no whole answer: no noun at all, or a smaller unit of the same quantity (6 hours and 24 minutes).
 _COUNTED = re.compile(r"\bhow\smany\s(?:(?:more|other|whole|total)\s)?([^\W\d_]+)|\b(?:what|which)\s(year)\b", re.I)
 _BEFORE_NOUN = r"[\s-]?(?:(?!(?:and|or|of|in)\b)[^\W\d_]+\s)?"
 _NO_NOUN = frozenset(["", *"and by from in is or times to x minutes seconds cents inches".split()])
@@ -72,7 +72,7 @@ def one_number(span: str) -> str | None:
 
 
 def _is_whole(numbers: Sequence[re.Match[str]], place: int, *, is_said: bool = False) -> bool:
-    """Whether this number of a text is no part of an expression, a list, a range or a date."""
+    """Whether the number at this place stands for itself, and not in an expression, a list, a range or a date."""
     # What is said is not joined to what stands before "is".
     beside = pairwise(numbers[place if is_said else max(place - 1, 0) : place + 2])
     is_joined = any(_JOINT.fullmatch(one.string[one.end() : other.start()]) for one, other in beside)
