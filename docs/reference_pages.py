@@ -25,7 +25,15 @@ from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.documents import HOURS_FILE
 from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches, rollouts_of_step
 from restrain_openrlhf.config.host_flags import flags_of, host_parser
-from restrain_openrlhf.config.hours import CARDS, TOKENS, operations_of_training, paddings, step_seconds
+from restrain_openrlhf.config.hours import (
+    CARDS,
+    TOKENS,
+    CardName,
+    generated_per_second,
+    operations_of_training,
+    paddings,
+    step_seconds,
+)
 from restrain_openrlhf.config.memory.estimate import estimate
 from restrain_openrlhf.config.memory.lines import GIB, Phase
 from restrain_openrlhf.config.memory.shape import shape_of
@@ -210,36 +218,25 @@ def _flags_of_check(check: Check) -> str:
     return ", ".join(f"`{name}`" for name in dict.fromkeys(FLAG.findall(text)) if name in FLAG_NAMES)
 
 
-@dataclass(frozen=True)
-class Speed:
-    """What the hours of a preset assume: prompts, tokens a second that an engine generates, and the card."""
-
-    prompts: int
-    generated_per_second: int
-    card: str
-
-
 FLAGSHIP = "dapo14k/qwen3-4b-base/restrain"
-# The docstring of `restrain presets` names the cards too.
-# Where the cache of keys and values holds few rollouts, or an engine is given few, generation is assumed to
-# be slower: at most six tenths of what the memory's bandwidth allows (tests/config/memory/test_one_gpu_presets.py).
-SPEEDS = {
-    "dapo14k/llama3.2-3b-instruct/restrain": Speed(14_116, 5_500, "A100"),
-    "dapo14k/octothinker-8b-hybrid-base/restrain": Speed(14_116, 3_500, "A100"),
-    "dapo14k/qwen2.5-math-1.5b/restrain": Speed(14_116, 8_000, "A100"),
-    "dapo14k/qwen2.5-math-7b/restrain": Speed(14_116, 4_000, "A100"),
-    "dapo14k/qwen3-1.7b-base/restrain": Speed(14_116, 7_000, "A100"),
-    "dapo14k/qwen3-4b-base/restrain": Speed(14_116, 5_000, "A100"),
-    "one_gpu/141gb/qwen3-4b-base": Speed(6_400, 8_000, "H200"),
-    "one_gpu/24gb/llama3.2-3b-instruct-lora": Speed(6_400, 2_500, "RTX 4090"),
-    "one_gpu/24gb/qwen3-0.6b-base": Speed(6_400, 5_000, "RTX 4090"),
-    "one_gpu/24gb/qwen3-1.7b-base-lora": Speed(6_400, 4_000, "RTX 4090"),
-    "one_gpu/24gb/qwen3-4b-base-lora": Speed(6_400, 1_500, "RTX 4090"),
-    "one_gpu/24gb/test_time-llama3.2-3b-instruct-lora": Speed(30, 2_500, "RTX 4090"),
-    "one_gpu/80gb/qwen3-4b-base": Speed(6_400, 5_000, "A100"),
-    "one_gpu/80gb/qwen3-4b-base-lora": Speed(6_400, 5_000, "A100"),
-    "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 3_500, "A100"),
-    "test_time/llama3.1-8b-instruct/aime24/restrain": Speed(30, 1_000, "A100"),
+# The presets with hours, their prompts and the card that is assumed. The help of `restrain presets` names the cards.
+TIMED: Mapping[str, tuple[int, CardName]] = {
+    "dapo14k/llama3.2-3b-instruct/restrain": (14_116, "A100"),
+    "dapo14k/octothinker-8b-hybrid-base/restrain": (14_116, "A100"),
+    "dapo14k/qwen2.5-math-1.5b/restrain": (14_116, "A100"),
+    "dapo14k/qwen2.5-math-7b/restrain": (14_116, "A100"),
+    "dapo14k/qwen3-1.7b-base/restrain": (14_116, "A100"),
+    FLAGSHIP: (14_116, "A100"),
+    "one_gpu/141gb/qwen3-4b-base": (6_400, "H200"),
+    "one_gpu/24gb/llama3.2-3b-instruct-lora": (6_400, "RTX 4090"),
+    "one_gpu/24gb/qwen3-0.6b-base": (6_400, "RTX 4090"),
+    "one_gpu/24gb/qwen3-1.7b-base-lora": (6_400, "RTX 4090"),
+    "one_gpu/24gb/qwen3-4b-base-lora": (6_400, "RTX 4090"),
+    "one_gpu/24gb/test_time-llama3.2-3b-instruct-lora": (30, "RTX 4090"),
+    "one_gpu/80gb/qwen3-4b-base": (6_400, "A100"),
+    "one_gpu/80gb/qwen3-4b-base-lora": (6_400, "A100"),
+    "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": (30, "A100"),
+    "test_time/llama3.1-8b-instruct/aime24/restrain": (30, "A100"),
 }
 # The phases of a step where all models share one GPU.
 PHASES = [phase.value for phase in Phase if phase is not Phase.REFERENCE]
@@ -254,7 +251,7 @@ def one_gpu_page() -> str:
     """The page on one GPU: what people wrote, then hours of presets for GPUs, and memory of those for one."""
     written = (Path(__file__).parent / ONE_GPU).read_text(encoding="utf-8").partition(MADE)[0]
     names = [name for name in preset_names() if name.startswith("one_gpu/")]
-    hours = "".join(hours_row(name, speed) for name, speed in SPEEDS.items())
+    hours = "".join(hours_row(name) for name in TIMED)
     return "\n".join(
         (
             f"{written}{MADE}",
@@ -270,12 +267,12 @@ def one_gpu_page() -> str:
 
 def hours_file() -> str:
     """The padded hours of one_gpu_page, for `restrain presets`."""
-    return "".join(f"{name},{hours_row(name, speed).split(' | ')[-2]}\n" for name, speed in SPEEDS.items())
+    return "".join(f"{name},{hours_row(name).split(' | ')[-2]}\n" for name in TIMED)
 
 
 def cards_table() -> str:
     """The hours of the paper's run by card, after one lever and the other; none where it does not fit."""
-    speed, flags = SPEEDS[FLAGSHIP], preset_flags(FLAGSHIP)
+    flags, (prompts, _) = preset_flags(FLAGSHIP), TIMED[FLAGSHIP]
     with_checkpoints = {**flags, "actor.gradient_checkpointing_enable": True, "train.micro_batch_size": 4}
     levers = (
         (with_checkpoints, False, False),
@@ -285,34 +282,32 @@ def cards_table() -> str:
     )
     shape, rows = shape_of(flags["actor.model_name_or_path"]), []
     for name, card in CARDS.items():
-        generated = round(speed.generated_per_second * card.bandwidth / CARDS[speed.card].bandwidth, -2)
+        generated = generated_per_second(flags, shape, card)
         seconds = [
             sum(step_seconds(asked, shape, generated, card.flops, is_packed=is_packed, is_own=is_own))
             for asked, is_packed, is_own in levers
         ]
         fits = estimate(flags, shape, card.gib * GIB).peak[1] <= 0.9 * card.gib * GIB
-        hours = [round(rollout_batches(speed.prompts, flags) * each / 3600) for each in seconds]
+        hours = [round(rollout_batches(prompts, flags) * each / 3600) for each in seconds]
         cells = [f"{hours[0]}", *(f"{each} (−{last - each})" for last, each in pairwise(hours))]
         rows.append(f"| 8 × {name} | {' | '.join(cells) if fits else 'does not fit | | |'} |\n")
     head = "| the paper's 2,220 steps | padded, checkpoints | packed | and no checkpoints | and no old policy's pass |"
     return f"{head}\n|---|--:|--:|--:|--:|\n{''.join(rows)}"
 
 
-def hours_row(name: str, speed: Speed) -> str:
+def hours_row(name: str) -> str:
     """The arithmetic that the page describes."""
-    flags, flops = preset_flags(name), CARDS[speed.card].flops
-    layout, steps = GpuLayout.of(flags), rollout_batches(speed.prompts, flags)
+    flags, (prompts, card) = preset_flags(name), TIMED[name]
+    layout, steps, flops = GpuLayout.of(flags), rollout_batches(prompts, flags), CARDS[card].flops
     shape = shape_of(flags["actor.model_name_or_path"])
-    padded, packed = (
-        step_seconds(flags, shape, speed.generated_per_second, flops, is_packed=each) for each in (False, True)
-    )
+    generated = generated_per_second(flags, shape, CARDS[card])
+    padded, packed = (step_seconds(flags, shape, generated, flops, is_packed=each) for each in (False, True))
     made, (forward, training) = f"{rollouts_of_step(flags)} × {TOKENS:,}", paddings(flags)
     work = f"(4 × {forward:.2f} + {operations_of_training(flags)} × {training:.2f})"
     passed = f"{made} × {work} × {shape.parameters / 1e9:.2f}e9 / {layout.policy * flops / 1e12:.0f}e12"
     hours = [f"{steps * sum(each) / 3600:.0f}" for each in (padded, packed)]
-    parts = f"{made} / {layout.engines * speed.generated_per_second:,} + {passed}"
-    parts += f" = {' + '.join(f'{each:.0f}' for each in padded)}"
-    return f"| `{name}` | {speed.card} | {steps} | {parts} | {hours[0]} | {hours[1]} |\n"
+    parts = f"{made} / {layout.engines * generated:,.0f} + {passed} = {' + '.join(f'{each:.0f}' for each in padded)}"
+    return f"| `{name}` | {card} | {steps} | {parts} | {hours[0]} | {hours[1]} |\n"
 
 
 def memory_row(name: str) -> str:
