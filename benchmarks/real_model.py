@@ -2,12 +2,14 @@
 
     python benchmarks/real_model.py                      20 steps of 8 x 16 rollouts: the parts of a step, and memory
     python benchmarks/real_model.py --package DIRECTORY  the same by another checkout before it, in the same run
+    python benchmarks/real_model.py --package . --set KEY=VALUE  without a setting, then with it
     python benchmarks/real_model.py --stock              the same model, prompts and flags by OpenRLHF without the hook
 
 Seconds are the host's own, and medians over all steps but the first; RESTRAIN's are also divided by the other run's.
 The bytes of a weight sync are what the policy's process wrote in a step, to connections and files, by the kernel's
 count. Memory is looked at every two seconds, as RSS and as PSS, which counts shared pages once: the most in the third
-step, the most from then on, and the most in the last step.
+step, the most from then on, and the most in the last step; and the least PSS in the third step and in the last, which
+is what a process keeps when the step's tensors are gone.
 """
 
 import argparse
@@ -56,24 +58,26 @@ TOKENS = "response_length"
 GIBIBYTE = 2**30
 # The first steps allocate what the later ones use again.
 SETTLED = 2
-# A process grows if the last step's memory is above the third's by more than this share.
+# A process grows if the least that it has in the last step is above that of the third by more than this share.
 FLAT = 0.02
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """Of one process in one step: the most memory, as RSS and PSS, and what it had ever written at the first look.
+    """Of one process in one step: the most RSS, the most and the least PSS, and what it had written at the first look.
 
     Later looks may be in the middle of the step's weight sync.
     """
 
     rss: int
     pss: int
+    least: int
     written: int
 
     def then(self, later: "Bytes") -> "Bytes":
         """With a later look in the same step."""
-        return Bytes(max(self.rss, later.rss), max(self.pss, later.pss), self.written)
+        most = max(self.rss, later.rss), max(self.pss, later.pss)
+        return Bytes(*most, min(self.least, later.least), self.written)
 
 
 @dataclass
@@ -171,7 +175,7 @@ def look(parent: psutil.Process, steps: int, processes: dict[str, dict[int, Byte
     for each in parent.children(recursive=True):
         with suppress(psutil.Error):
             title, memory = " ".join(each.cmdline()), each.memory_full_info()
-            now = Bytes(memory.rss, memory.pss, each.io_counters().write_chars)
+            now = Bytes(memory.rss, memory.pss, memory.pss, each.io_counters().write_chars)
             for name in PROCESSES:
                 if name in title:
                     seen = processes[name].get(steps)
@@ -200,17 +204,19 @@ def seconds_of(runs: Mapping[str, Watched]) -> Table:
 
 
 def memory_of(runs: Mapping[str, Watched]) -> Table:
-    """Each process's memory, and whether it grew."""
-    table = Table("run", "process", "RSS, GiB: third, most, last", "PSS, GiB", "PSS from third to last")
+    """Each process's memory, and whether what it keeps grew."""
+    table = Table("run", "process", "RSS, GiB: third, most, last", "PSS, GiB", "least PSS, GiB: third, last", "grew by")
     for run, process in product(runs, PROCESSES):
         if not (steps := runs[run].settled(process)):
             continue
-        growth = steps[-1].pss / steps[0].pss - 1
+        kept = steps[0].least, steps[-1].least
+        growth = kept[1] / kept[0] - 1
         sizes = [
             " ".join(f"{size / GIBIBYTE:.3f}" for size in (each[0], max(each), each[-1]))
             for each in ([step.rss for step in steps], [step.pss for step in steps])
         ]
-        table.add_row(run, process, *sizes, f"{growth:+.1%}, {'grew' if growth > FLAT else 'flat'}")
+        least = " ".join(f"{size / GIBIBYTE:.3f}" for size in kept)
+        table.add_row(run, process, *sizes, least, f"{growth:+.1%}, {'grew' if growth > FLAT else 'flat'}")
     return table
 
 
@@ -220,6 +226,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="at least four, so that two are after the first two")
     parser.add_argument("--package", type=Path, help="another checkout, which runs first")
     parser.add_argument("--stock", action="store_true", help="OpenRLHF without the hook as well")
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE, for this checkout's RESTRAIN alone")
     options = parser.parse_args()
     make_smollm2()
     # Without it, each of the two runs would have its own number of threads.
@@ -238,7 +245,8 @@ def main() -> None:
             write_gold(folder / "prompts.jsonl", CAPITALS.training_set(options.steps * 8))
             output = folder / "output"
             log = output if command is stock else folder / "run" / "train.log"
-            runs[name] = watch(command(folder, options.steps), package.resolve(), log, output)
+            words = [word for item in options.set for word in ("--set", item)] if name == OURS else []
+            runs[name] = watch(command(folder, options.steps) + words, package.resolve(), log, output)
             # Now, because a later run may fail.
             Console(width=200).print(seconds_of(runs), memory_of(runs))
 

@@ -35,7 +35,7 @@ def test_the_command_lists_them_one_a_line():
 def test_a_part_of_the_name_chooses_presets_and_one_that_none_has_is_refused():
     shown = CliRunner().invoke(app, ["presets", "24gb/qwen3-0.6b"]).output
     about = "RESTRAIN with Qwen3-0.6B-Base on DAPO-14k-MATH, on one GPU of 24 GB: all parameters."
-    assert re.split(" {2,}", shown.strip()) == ["one_gpu/24gb/qwen3-0.6b-base", "1 GPU, 13 h", about]
+    assert re.split(" {2,}", shown.strip()) == ["one_gpu/24gb/qwen3-0.6b-base", "1 GPU, 12 h", about]
     refused = CliRunner().invoke(app, ["presets", "qwen9"])
     assert "No preset has 'qwen9' in its name" in str(refused.exception)
 
