@@ -19,7 +19,7 @@ from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.folder import CONTENTS, RunFolder
-from restrain_openrlhf.records.inputs import GOLD_ANSWERS
+from restrain_openrlhf.records.inputs import EXTRACTOR, GOLD_ANSWERS
 from restrain_openrlhf.records.metrics import read_held_out
 
 CARD, TEMPLATE = "README.md", Path(__file__).with_name("publish.md.j2")
@@ -127,6 +127,7 @@ def card_text(run: RunFolder, name: str, base: str, evaluations: Sequence[Result
         method=method,
         needs_gold=build(parse_settings({"name": method["name"]})).needs_gold,
         labelled=record.get(CONTENTS, {}).get(GOLD_ANSWERS),
+        reader=record.get(CONTENTS, {}).get(EXTRACTOR, "(not recorded)").removeprefix("version "),
         about=about,
         prompts=prompts if is_hub_id(prompts) else Path(prompts).name,
         evaluations=evaluations,

@@ -75,7 +75,8 @@ def score(
     kind.check()
     console, missing = Console(stderr=True), MissingSoFar()
     placed = track(placed_rollouts(rollouts), "scoring", console=console, disable=not console.is_terminal)
-    write_rows(out, _scored(rollouts, placed, missing, lambda row: score_row(row, chosen, artifact, kind)))
+    scores = _scored(rollouts, placed, missing, lambda row: score_row(row, chosen, artifact, kind))
+    write_rows(out, _unless_useless(chosen, scores))
     if many := missing.warning("the file's rollouts", kind):
         console.print(f"warning: {many}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"scores: {out}", markup=False, highlight=False, soft_wrap=True)
@@ -110,6 +111,16 @@ def _scored(
         cut, known = [each.truncated for each in row.rollouts()], {PROBLEM: row.problem, **(row.model_extra or {})}
         missing.add(Responses.of(row.responses, cut, known), score.classes)
         yield score
+
+
+def _unless_useless(method: Method, scores: Iterable[ScoreRow]) -> Iterator[ScoreRow]:
+    """The scores. Raises ConfigError at their end if the method penalises even a unanimous group of the largest one."""
+    largest = 0
+    for score in scores:
+        largest = max(largest, len(score.classes))
+        yield score
+    if reason := method.why_useless(largest):
+        raise ConfigError(reason)
 
 
 def score_row(

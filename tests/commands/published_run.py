@@ -26,6 +26,7 @@ def training_run(folder: Path, base: Path | str, prompts: Path | str) -> Path:
         "method": {"name": "restrain", "kappa": 3.0, "delta": 1.0, "sigma": 0.5, "prompt_sigma": None},
         "reference": str(folder.parent / "reference.jsonl"),
         "metrics": str(run.metrics),
+        "contents": {"answer extractor": "version 1-of-then"},
         "openrlhf": {
             "actor.model_name_or_path": str(base),
             "data.prompt_dataset": str(prompts),

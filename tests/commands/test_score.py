@@ -108,6 +108,7 @@ def test_a_missing_answer_has_no_class_and_u_x_is_1_where_nothing_says_otherwise
         (("--set", "prompt_weight=offline"), ReferencePassError, "line 1: The method 'restrain' reads the frozen"),
         (("--method", "srt_offline"), ReferencePassError, "line 1: The method 'srt_offline' reads the frozen"),
         (("--method", "grpo_gold"), DataError, "line 1: The method 'grpo_gold' learns from gold answers"),
+        (("--set", "kappa=17"), ConfigError, "penalises even a unanimous group of 16 rollouts"),
         (("--set", "kappa=[3"), ConfigError, "not valid YAML"),
         (("--answers", ""), ConfigError, "'' is not a kind of answer"),
         (("--set", "=3"), ConfigError, "KEY=VALUE"),
