@@ -22,7 +22,7 @@ from restrain_openrlhf.data.jsonl import each_row
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.method.types import Selection
 from restrain_openrlhf.reference.offline_engine import Rollout
-from restrain_openrlhf.reference.prompts import CHAT, Prompt
+from restrain_openrlhf.reference.prompts import CHAT, Prompt, problems_of, prompt_source, template_identity
 from restrain_openrlhf.reference.sampling_pass import RowsByKey, SampledRow
 
 # How rollouts are drawn, in what decides on their answers.
@@ -316,13 +316,28 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
 
 
 def refuse_other_run(reference: Reference, config: RunConfig) -> None:
-    """Raises ReferencePassError for a pass of another kind of answer, agent or model, without asking the hub."""
+    """Raises ReferencePassError for a pass of another kind of answer, agent, model, template or set of prompts.
+
+    Neither the hub nor a tokenizer is asked: a model's chat template, and prompts that are no local file, go unchecked.
+    """
     refuse_other_kind(reference, config.answers)
-    model, made = str(flags_of(config)["actor.model_name_or_path"]), reference.provenance
+    flags, made = flags_of(config), reference.provenance
+    model, dataset = str(flags["actor.model_name_or_path"]), Path(flags["data.prompt_dataset"] or "no prompts")
     # The files of a model with the same name are not read again, because hashing them takes long.
     is_comparable = model != made.model and (Path(model).is_dir() or made.model_fingerprint.startswith("commit:"))
     fingerprint = (model_fingerprint(model) if Path(model).is_dir() else model) if is_comparable else None
-    refuse_mismatch(reference, NeededReference(model_fingerprint=fingerprint, agent=config.agent_identity))
+    source = prompt_source(flags) if dataset.exists() else None
+    template = template_identity(source) if source and not source.apply_chat_template else None
+    needed = NeededReference(model_fingerprint=fingerprint, template=template, agent=config.agent_identity)
+    refuse_mismatch(reference, needed)
+    if source is not None:
+        rows = islice(problems_of(source), source.max_samples)
+        known = [reference.by_problem(problem, config.answers.row(problem, row)) for problem, row in rows]
+        if None in known or len(known) != made.prompt_count:
+            raise ReferencePassError(
+                f"{reference.path} was made for other prompts than those of {dataset}: {made.prompt_count} prompts, of "
+                f"which {sum(each is not None for each in known)} are among its {len(known)}. {_REMEDY}."
+            )
 
 
 def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:

@@ -227,6 +227,13 @@ def asked_in(source: PromptSource, where: str, row: Mapping[str, Any], reader: P
     return asked
 
 
+def problems_of(source: PromptSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The text and the row of each prompt, without its template. Raises DataError as `asked_in` does."""
+    reader = source.reader()
+    for where, row in all_rows(source):
+        yield text_of(asked_in(source, where, row, reader)), row
+
+
 def _prompt(
     source: PromptSource,
     where: str,

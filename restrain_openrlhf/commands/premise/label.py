@@ -21,10 +21,9 @@ from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.outputs import whole_file
-from restrain_openrlhf.data.prompt_reader import text_of
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.method import Votes
-from restrain_openrlhf.reference.prompts import all_rows, asked_in, prompt_source
+from restrain_openrlhf.reference.prompts import problems_of, prompt_source
 
 # Columns of the table: of each prompt its text, the frozen model's votes, the chance with which it was drawn, which
 # `restrain premise --gold` reads, and the label that a person fills in.
@@ -73,7 +72,7 @@ def label(
         )
         return
     drawn = choose(run, count)
-    texts = {text_hash(text): (row.get("id"), text) for text, row in _prompts(run)}
+    texts = {text_hash(text): (row.get("id"), text) for text, row in problems_of(prompt_source(flags_of(run)))}
     if any(each.problem_hash not in texts for each, _ in drawn):
         raise ReferencePassError(f"{run.reference} is of other prompts than {inputs[0]}. Run `restrain reference`.")
     with whole_file(out) as file:
@@ -145,20 +144,12 @@ def draw(ranked: Sequence[Candidate], count: int, seed: int = 0) -> list[tuple[C
     return [*((each, 1.0) for each in best), *((others[place], drawn / len(others)) for place in places)]
 
 
-def _prompts(run: RunConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The text and the row of each prompt in the training file."""
-    source = prompt_source(flags_of(run))
-    reader = source.reader()
-    for where, row in all_rows(source):
-        yield text_of(asked_in(source, where, row, reader)), row
-
-
 def write_labelled(run: RunConfig, filled: Path, out: Path) -> tuple[int, int]:
     """Write the prompts with the labels of a filled table in the column `answer`. Returns how many have one, of all.
 
     Raises DataError for labels of other problems, and for a prompt that has another label already.
     """
-    rows = list(_prompts(run))
+    rows = list(problems_of(prompt_source(flags_of(run))))
     asked = [ProblemIdentity.of(row.get("id"), text, run.answers.row(text, row)) for text, row in rows]
     gold = load_gold(filled, run.answers, skip_empty=True)
     labels = gold.answers(str(filled), asked)

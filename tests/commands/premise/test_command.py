@@ -9,6 +9,7 @@ from restrain_openrlhf.commands.premise.calibration import best_kappa
 from restrain_openrlhf.evaluation.grade import SizeRow
 from tests.command_line import refused, restrain
 from tests.commands.premise.passes import counted, pass_of_responses, write_gold, write_pass
+from tests.reference.made import write_reference
 
 
 def pass_with_shortcut(folder, words="?"):
@@ -195,6 +196,26 @@ def test_a_configurations_own_pass_must_be_of_its_model(files):
     assert "was made for another model" in refused("premise", "--config", files / "own.yaml")
     named = ("--reference", files / "ref.jsonl", "--config", files / "own.yaml")
     assert restrain("premise", *named).returncode == 0, "the reference of another run, which the user names"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "flags", "why"),
+    [
+        ("abcd", "", None),
+        ("abcx", "", "other prompts than"),
+        ("abc", "", "4 prompts, of which 3 are among its 3"),
+        ("abcde", "data.max_samples: 4", None),
+        ("abcd", "data.input_template: 'Q: {}'", "another template"),
+    ],
+)
+def test_a_configurations_own_pass_must_be_of_its_prompts(tmp_path, prompts, flags, why):
+    reference = write_reference(tmp_path / "ref.jsonl", dict.fromkeys("abcd", ["1", "1", "2", "3"]))
+    (tmp_path / "prompts.jsonl").write_text(lines(*({"problem": problem} for problem in prompts)))
+    own = f"run_dir: run\nreference: {reference}\nmethod: {{name: restrain}}\nopenrlhf:\n  data.input_key: problem\n"
+    (tmp_path / "own.yaml").write_text(f"{own}  data.prompt_dataset: {tmp_path}/prompts.jsonl\n  {flags}\n")
+    done = restrain("premise", "--config", tmp_path / "own.yaml")
+    assert done.returncode == (2 if why else 0), done.stderr
+    assert (why or "") in done.stderr
 
 
 REF = "--reference {}/ref.jsonl"

@@ -113,7 +113,7 @@ def test_bad_input_is_one_line(config, tmp_path):
     fewer = ("label", config, "--set", f"openrlhf.data.prompt_dataset={labelled}")
     other = (*fewer, "--filled", out)
     assert "labels a prompt '8' that has the answer '7' already" in refused(*other, "--out", tmp_path / "x.jsonl")
-    assert "ref.jsonl is of other prompts than" in refused(*fewer, "--out", tmp_path / "new.csv")
+    assert "ref.jsonl was made for other prompts than" in refused(*fewer, "--out", tmp_path / "new.csv")
     lost = "exists, and its answers or prompts would be lost"
     for table_or_prompts in ((), ("--filled", out)):
         assert lost in refused("label", config, *table_or_prompts, "--out", out)
