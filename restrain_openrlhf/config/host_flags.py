@@ -126,7 +126,8 @@ def _words(name: str, value: object, takes_value: bool) -> list[str]:
         raise ConfigError(f"openrlhf: {name} is a switch: give true or false, not {value!r}.")
     if isinstance(value, list | tuple):
         return [f"--{name}", *(str(part) for part in value)]
-    return [f"--{name}", str(value)]
+    # argparse takes a word such as -1e-6 for a flag.
+    return [f"--{name}={value}"] if str(value).startswith("-") else [f"--{name}", str(value)]
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

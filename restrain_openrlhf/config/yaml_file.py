@@ -1,6 +1,7 @@
 """The configuration file of a run: its typed keys and blocks, and loading it with `--set` on top."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from enum import Enum, auto
 from pathlib import Path
@@ -31,6 +32,7 @@ MISSING_LIMIT = 0.5
 SECRET_FLAG = "logger.wandb.key"
 # OpenRLHF turns W&B on by a key alone, and prefers the real one in WANDB_API_KEY (openrlhf/utils/logging_utils.py).
 DUMMY_KEY = "dummy"
+HOME = re.compile(r"(?:^|(?<=,))~/")
 MIB = 1 << 20
 Count = Annotated[StrictInt, Field(ge=1)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
@@ -238,7 +240,11 @@ class RunConfig(HookConfig):
 
     @field_validator("openrlhf")
     @classmethod
-    def _own_model(cls, flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _own_paths(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Flags without ~ in their paths, of which there may be several with commas; and our model where it is."""
+        flags = {
+            name: HOME.sub(f"{Path.home()}/", each) if isinstance(each, str) else each for name, each in given.items()
+        }
         model = flags.get("actor.model_name_or_path")
         return {**flags, "actor.model_name_or_path": own_path(model)} if isinstance(model, str) else flags
 

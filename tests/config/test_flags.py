@@ -38,6 +38,8 @@ def reason(flags, checks=(*CONTRADICTIONS, *KEYS), keys=MappingProxyType({"metri
 def test_flags_become_words_under_their_own_names():
     words = to_arguments({"actor.adam.betas": [0.9, 0.95], "algo.kl.use_loss": True, "ds.packing_samples": False})
     assert words == ["--actor.adam.betas", "0.9", "0.95", "--algo.kl.use_loss"]
+    below = {"actor.adam.lr": -1e-6, "data.input_template": "-{}"}
+    assert below.items() <= vars(parse(to_arguments(below))).items(), "argparse itself takes them for flags"
 
 
 @pytest.mark.parametrize(

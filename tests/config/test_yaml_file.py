@@ -37,6 +37,13 @@ def test_a_run_is_typed_and_its_paths_are_absolute(tmp_path):
     assert config.metrics == config.run_dir / "metrics.jsonl"
 
 
+def test_the_home_folder_is_meant_in_every_path_of_the_hosts_flags(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    flags = '{data.prompt_dataset: ~/p.jsonl, eval.dataset: "~/a.jsonl,~/b.jsonl", data.input_template: "{} is ~/"}'
+    found = load_run_config(write(tmp_path, f"run_dir: r\nmethod: {{name: ttrl}}\nopenrlhf: {flags}\n")).openrlhf
+    assert list(found.values()) == ["/home/me/p.jsonl", "/home/me/a.jsonl,/home/me/b.jsonl", "{} is ~/"]
+
+
 def test_a_file_may_extend_files_of_ones_own_at_any_depth_block_by_block(tmp_path):
     write(tmp_path, GOOD, "base.yaml")
     write(tmp_path, "extends: base.yaml\nmethod: {name: restrain, sigma: 2}\n", "child.yaml")

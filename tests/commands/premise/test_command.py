@@ -209,7 +209,7 @@ def test_a_configurations_own_pass_must_be_of_its_model(files):
     ],
 )
 def test_a_configurations_own_pass_must_be_of_its_prompts(tmp_path, prompts, flags, why):
-    reference = write_reference(tmp_path / "ref.jsonl", dict.fromkeys("abcd", ["1", "1", "2", "3"]))
+    reference = write_reference(tmp_path / "ref.jsonl", dict.fromkeys("abcd", "1123"))
     (tmp_path / "prompts.jsonl").write_text(lines(*({"problem": problem} for problem in prompts)))
     own = f"run_dir: run\nreference: {reference}\nmethod: {{name: restrain}}\nopenrlhf:\n  data.input_key: problem\n"
     (tmp_path / "own.yaml").write_text(f"{own}  data.prompt_dataset: {tmp_path}/prompts.jsonl\n  {flags}\n")
