@@ -23,6 +23,8 @@ PROBLEM = "problem"
 Keys = Sequence[str | None]
 # Usual names of columns with gold.
 GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "solution", "test", "test_list"})
+# How programs write out a missing value.
+MISSING = frozenset({"nan", "NaN", "null", "NULL", "None", "<NA>"})
 # Most characters that an error shows of each of two values, and how many of them stand before the first difference.
 SHOWN, SHOWN_BEFORE = 60, 20
 
@@ -47,7 +49,7 @@ class AnswerKind(BaseModel, ABC):
     `is_right` reads them, so they never change a vote. `without_effect` names settings that change no answer and no
     class. `reads` says in a sentence what counts as an answer, and `advice` what to do, for the warning that many
     responses have none.
-    `instruction` asks a chat model for such an answer.
+    `instruction` asks a chat model for such an answer. `has_words` says that gold can be a word such as None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
@@ -63,6 +65,7 @@ class AnswerKind(BaseModel, ABC):
     gold_columns: ClassVar[frozenset[str]] = frozenset()
     without_effect: ClassVar[frozenset[str]] = frozenset()
     instruction: ClassVar[str] = ""
+    has_words: ClassVar[bool] = True
 
     name: str
 
@@ -131,6 +134,20 @@ class AnswerKind(BaseModel, ABC):
     def answer_of_gold(self, gold: str, row: Row) -> str | None:
         """Gold as an answer that could vote; None if gold consists of tests that an answer has to pass."""
         return gold
+
+    def gold_in(self, cell: object) -> str | None:
+        """The gold answer in a cell of a table; None for a missing or empty one.
+
+        Raises DataError for NaN, and where gold has no words for a missing value that is written out, such as "nan".
+        """
+        text = "" if cell is None else str(cell)
+        if text.strip() in MISSING and not (self.has_words and isinstance(cell, str)):
+            raise DataError(
+                f"its gold answer is {text.strip()}, as programs write a missing value. Leave the cell empty. If it is "
+                f"the answer, write it otherwise (none), or choose a kind of answer that has words instead of "
+                f"{self.name}, such as text."
+            )
+        return text if text.strip() else None
 
     def grade(self, response: str, gold: str, row: Row) -> Grade:
         """The response's answer, and whether it is right."""

@@ -131,8 +131,7 @@ def score_row(
     answers = kind.voted_answers(row.responses, [each.truncated for each in row.rollouts()], own)
     group = GroupAnswers.of(kind, answers, own)
     found = reference.by_problem(row.problem, own) if reference else None
-    gold = str(row.answer) if row.answer is not None else None
-    result = score_group(method, group, found, gold, row.problem, row.entropies, kind, own)
+    result = score_group(method, group, found, kind.gold_in(row.answer), row.problem, row.entropies, kind, own)
     return ScoreRow(
         id=row.id,
         answers=list(group.answers),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.data import problems as row_schemas
-from restrain_openrlhf.data.gold import PromptOnly
+from restrain_openrlhf.data.gold import PromptOnly, stated_gold
 from restrain_openrlhf.data.jsonl import AnyRow, write_rows
 from restrain_openrlhf.data.problems import Problem, RowSchema
 from restrain_openrlhf.data.prompt_reader import PromptReader, with_answer
@@ -154,7 +154,7 @@ def load_benchmark(
         for number, (where, row) in enumerate(rows)
         if (problem := _problem(f"{name} ({source}), {where}", reader, schemas, row, number))
     )
-    _check(f"{name} ({source})", problems, len(rows))
+    _check(f"{name} ({source})", problems, len(rows), None if known else kind)
     title, sizes, warning = known.title if known else name, known.sizes if known else (), None
     if sizes and len(problems) not in sizes:
         usual = " or ".join(map(str, sizes))
@@ -218,7 +218,7 @@ def _problem(
         raise DataError(f"{where}: {error}. Give rows with {wanted}.") from None
 
 
-def _check(where: str, problems: tuple[Problem, ...], rows: int) -> None:
+def _check(where: str, problems: tuple[Problem, ...], rows: int, kind: AnswerKind | None) -> None:
     if not problems:
         raise DataError(f"{where}: has no problems: none of its {rows} rows is one of the set. Give the whole set.")
     seen: set[str] = set()
@@ -227,6 +227,8 @@ def _check(where: str, problems: tuple[Problem, ...], rows: int) -> None:
             raise DataError(f"{where}: the id {problem.id!r} appears twice. Give every problem an id of its own.")
         if not problem.problem or not problem.answer:
             raise DataError(f"{where}: the problem {problem.id!r} has an empty text or answer. Fix or remove it.")
+        if kind is not None:
+            stated_gold(kind, problem.answer, f"{where}: the problem {problem.id!r}")
         seen.add(problem.id)
 
 

@@ -52,6 +52,14 @@ def finite_answer(value: object) -> object:
     return value
 
 
+def stated_gold(kind: AnswerKind, cell: object, where: str) -> str | None:
+    """The gold answer in a cell, as its kind has it (`gold_in`). A DataError begins with `where`."""
+    try:
+        return kind.gold_in(cell)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+
+
 class _Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", coerce_numbers_to_str=True)
 
@@ -153,7 +161,7 @@ def load_gold(path: Path, kind: AnswerKind = MATHEMATICS, skip_empty: bool = Fal
     answer (unless `skip_empty` leaves such rows out), and for one problem or id with two different answers.
     """
     gold = GoldFile(path, {}, {})
-    for where, row in _rows(path, skip_empty):
+    for where, row in _rows(path, kind, skip_empty):
         problem = row.prompt_hash or (text_hash(row.problem) if row.problem else None)
         if not (name := problem or row.id):
             raise DataError(
@@ -180,7 +188,7 @@ def load_gold(path: Path, kind: AnswerKind = MATHEMATICS, skip_empty: bool = Fal
     return gold
 
 
-def _rows(path: Path, skip_empty: bool) -> Iterator[tuple[str, _Row]]:
+def _rows(path: Path, kind: AnswerKind, skip_empty: bool) -> Iterator[tuple[str, _Row]]:
     """Every row with its place. As in verl's files, a prompt can identify it, and the answer can be in an object."""
     reader = PromptReader("a column `problem`", "problem", is_default=True)
     for place, row in placed_rows(path):
@@ -188,11 +196,11 @@ def _rows(path: Path, skip_empty: bool) -> Iterator[tuple[str, _Row]]:
         if is_chat(known.get("problem")) or (not known and any(name.lower() in PROMPTS for name in row)):
             known["problem"] = text_of(reader.read(f"{path}, {place}", row))
         found = validated(path, place, {**with_answer(row), **known}, _Row)
-        if not found.answer.strip():
-            if skip_empty:
-                continue
-            raise DataError(f"{path}, {place}: answer is empty. Fill it in, or remove the row.")
-        yield f"{path}, {place}", found
+        where = f"{path}, {place}"
+        if stated_gold(kind, found.answer, where) is not None:
+            yield where, found
+        elif not skip_empty:
+            raise DataError(f"{where}: answer is empty. Fill it in, or remove the row.")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -49,18 +49,18 @@ def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]
     if reference is not None and reference.exists():
         found["reference"] = Content(str(reference), f"sha256:{file_digest(reference)}")
     if build(config.method).on_gold is not None:
-        found[GOLD_ANSWERS] = _gold_answers(flags)
+        found[GOLD_ANSWERS] = _gold_answers(flags, kind)
     if agent is not None:
         found["agent"] = Content(str(agent.path), agent.identity)
     return found
 
 
-def _gold_answers(flags: Mapping[str, Any]) -> Content:
+def _gold_answers(flags: Mapping[str, Any], kind: AnswerKind) -> Content:
     """How many prompts have a gold answer; `flags` has those that were stated."""
     path, limit = str(flags["data.prompt_dataset"]), flags.get("data.max_samples")
     source = PromptSource(path, split=str(flags.get(DATA["data.prompt_dataset"]) or "train"))
     source = source if limit is None else replace(source, max_samples=limit)
-    return Content(path, "{} of {} prompts".format(*count_labelled(source, flags["data.label_key"])))
+    return Content(path, "{} of {} prompts".format(*count_labelled(source, flags["data.label_key"], kind)))
 
 
 def _model(model: str) -> dict[str, Content]:

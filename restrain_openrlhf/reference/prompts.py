@@ -15,6 +15,7 @@ from restrain_openrlhf.config.checks.keys import UNSAID, unfit_template, why_dro
 from restrain_openrlhf.config.checks.model_files import template_of, why_unfit
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.gold import stated_gold
 from restrain_openrlhf.data.prompt_reader import PromptReader, TextOrChat, column_of, has_column, text_of
 from restrain_openrlhf.data.sources import HUB, HubSet, placed_rows_of
 from restrain_openrlhf.data.tables import is_table
@@ -209,10 +210,12 @@ def all_rows(source: PromptSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
     return placed_rows_of(HubSet(source.dataset, split=source.split), place)
 
 
-def count_labelled(source: PromptSource, column: str) -> tuple[int, int]:
-    """How many rows have a gold answer in this column, and how many rows there are."""
-    rows = islice((row for _, row in all_rows(source)), source.max_samples)
-    found = [has_column(row, column) and column_of(row, column) not in ("", None) for row in rows]
+def count_labelled(source: PromptSource, column: str, kind: AnswerKind) -> tuple[int, int]:
+    """How many rows have a gold answer in this column, and how many rows there are. Raises DataError as `gold_in`."""
+    found = [
+        has_column(row, column) and stated_gold(kind, column_of(row, column), f"{source.dataset}, {where}") is not None
+        for where, row in islice(all_rows(source), source.max_samples)
+    ]
     return sum(found), len(found)
 
 

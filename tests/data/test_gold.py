@@ -2,12 +2,16 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
+from restrain_openrlhf.answers import MATHEMATICS, parse_kind
+from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.reference.prompts import PromptSource, count_labelled
 from test_time.adaptation import Adaptation
 from test_time.outcome import gold_of
 from test_time.problems import Source, load_problems
@@ -163,12 +167,30 @@ def test_gold_may_have_answers_to_other_problems(write_jsonl):
         ("gold.jsonl", "", "has no rows"),
         ("gold.csv", "id,gold\n1,4\n", "row 1: answer: Field required; its columns are id, gold"),
         ("gold.csv", "id;answer\n3;\n", "row 1: answer is empty"),
+        ("gold.csv", "id;answer\n3;4\n4; nan\n", "row 2: its gold answer is nan, as programs write a missing value"),
     ],
 )
 def test_bad_gold_is_refused(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=message):
         load_gold(tmp_path / name)
+
+
+@pytest.mark.parametrize("word", ["nan", "null", "None"])
+def test_a_missing_value_that_is_written_out_is_gold_only_where_answers_are_words(write_jsonl, word):
+    rows = [{"id": 1, "problem": "p", "responses": boxed(word), "answer": word}]
+    path, words = write_jsonl("r.jsonl", rows), parse_kind({"name": "text"})
+    assert load_gold(path, words).by_problem == {text_hash("p"): word}
+    source = PromptSource(str(path), "problem")
+    assert count_labelled(source, "answer", words) == (1, 1)
+    with pytest.raises(DataError, match=rf"r.jsonl, line 1: its gold answer is {word}"):
+        count_labelled(source, "answer", MATHEMATICS)
+    for command in (("premise", "--rollouts", path), ("score", path, "--out", path.with_name("o.jsonl"))):
+        assert f"line 1: its gold answer is {word}" in refused(*command)
+    with pytest.raises(DataError, match=f"its gold answer is {word}"):
+        load_benchmark(f"mine={path}")
+    blank = write_jsonl("blank.jsonl", [{"problem": "p", "answer": each} for each in (" ", None, "0")])
+    assert count_labelled(replace(source, dataset=str(blank)), "answer", MATHEMATICS) == (1, 3)
 
 
 def test_an_own_answer_of_zero_is_gold(write_jsonl):

@@ -25,7 +25,7 @@ datasets = pytest.importorskip("datasets", reason="needs datasets: pip install r
 
 # Every separator, quotes, letters beyond ASCII, what pandas takes for nothing, and a number that is no number.
 QUESTIONS = ['Is "1, 2; 3" sorted?', "Größe von 3×3?", "NA", "007"]
-ANSWERS = ["yes!", "9", "null", "1.0"]
+ANSWERS = ["yes!", "9", "n/a", "1.0"]
 PAIRS = [{"problem": question, "answer": answer} for question, answer in zip(QUESTIONS, ANSWERS, strict=True)]
 FRAME = pd.DataFrame(PAIRS)
 SYSTEM = {"role": "system", "content": "Be brief."}

@@ -32,6 +32,7 @@ class Code(AnswerKind):
     """
 
     version: ClassVar[str] = "7"
+    has_words: ClassVar[bool] = False
     reads: ClassVar[str] = (
         "An answer is the last Python block that defines the function that the prompt leaves open, or the bare rest of "
         "that function."

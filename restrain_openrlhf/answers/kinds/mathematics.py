@@ -29,6 +29,7 @@ class Mathematics(AnswerKind):
 
     version: ClassVar[str] = EXTRACTOR_VERSION
     is_plain: ClassVar[bool] = True
+    has_words: ClassVar[bool] = False
     reads: ClassVar[str] = (
         'An answer is a box, what follows "the answer is", a last formula, choice or number; code, JSON and SQL have '
         "none."

@@ -43,6 +43,7 @@ class Number(AnswerKind):
 
     version: ClassVar[str] = "10"
     is_plain: ClassVar[bool] = True
+    has_words: ClassVar[bool] = False
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of a sentence. '
         "A list, a range, a bound, a sum, a root, or a number with a unit of another dimension is no answer, and a "

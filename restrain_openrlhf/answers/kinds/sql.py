@@ -36,6 +36,7 @@ class Sql(AnswerKind):
     """
 
     version: ClassVar[str] = "2"
+    has_words: ClassVar[bool] = False
     reads: ClassVar[str] = (
         "An answer is one SELECT or WITH statement that runs on the prompt's database: the last fenced block of SQL, "
         "or the last bare statement."

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
+from restrain_openrlhf.data.gold import ProblemIdentity, load_gold, stated_gold
 from restrain_openrlhf.data.jsonl import each_row, write_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow, grade_vote, majority_right, placed_rollouts
@@ -141,12 +141,12 @@ def from_rollouts(
     folder = TemporaryDirectory()
 
     def votes() -> Iterator[ReferenceRow]:
-        for _, each in placed_rollouts(path):
+        for place, each in placed_rollouts(path):
             columns = kind.own_columns(each.model_extra or {}, graded=True)
             prompt = Prompt(each.id, each.problem, each.problem, "", columns)
             row = ReferenceRow.of(kind, prompt, each.rollouts(), is_shown=True)
-            if each.answer not in (None, ""):
-                answer = sys.intern(str(each.answer))
+            if (gold := stated_gold(kind, each.answer, f"{path}, {place}")) is not None:
+                answer = sys.intern(gold)
                 if own.setdefault(row.problem_hash, answer) != answer:
                     raise DataError(f"{path}: the problem of {each.id!r} has two answers in it. Keep the right one.")
             yield row

@@ -11,13 +11,14 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.answers.votes import end_of
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_file
 from restrain_openrlhf.commands.premise.frozen import FrozenGroup, from_reference
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
+from restrain_openrlhf.data.gold import ProblemIdentity, load_gold, stated_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.outputs import whole_file
@@ -155,15 +156,18 @@ def write_labelled(run: RunConfig, filled: Path, out: Path) -> tuple[int, int]:
     labels = gold.answers(str(filled), asked)
     if lost := len(gold.by_problem.keys() - {each.problem for each in asked}):
         raise DataError(f"{filled}: {lost} answers are to other problems, letter by letter. Correct or remove them.")
-    written = [_labelled(row, labels.get(each.problem), filled) for each, (_, row) in zip(asked, rows, strict=True)]
+    written = [
+        _labelled(row, labels.get(each.problem), filled, run.answers)
+        for each, (_, row) in zip(asked, rows, strict=True)
+    ]
     with whole_file(out) as file:
         file.writelines(map(dump, written))
     return sum(row[ANSWER] not in (None, "") for row in written), len(written)
 
 
-def _labelled(row: Mapping[str, Any], given: str | None, filled: Path) -> dict[str, Any]:
-    there = row.get(ANSWER)
-    if given is not None and there not in (None, "", given):
+def _labelled(row: Mapping[str, Any], given: str | None, filled: Path, kind: AnswerKind) -> dict[str, Any]:
+    there = stated_gold(kind, row.get(ANSWER), str(filled))
+    if given is not None and there not in (None, given):
         raise DataError(
             f"{filled}: labels a prompt {given!r} that has the answer {there!r} already. Leave the row out, or remove "
             "the column from the prompts."

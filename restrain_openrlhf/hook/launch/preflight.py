@@ -92,7 +92,7 @@ class RunInputs:
     def _labelled(self) -> int:
         """How many prompts have a gold answer. Raises DataError where a method that reads gold would find none."""
         column = self.flags["data.label_key"]
-        count, _ = count_labelled(self.source, column)
+        count, _ = count_labelled(self.source, column, self.config.answers)
         if not count:
             raise DataError(
                 f"{self.source.dataset}: no row has a gold answer in the column {column!r}, from which the method "
@@ -127,6 +127,8 @@ class RunInputs:
             reader = source.reader()
             for where, row in all_rows(source):
                 asked_in(source, where, row, reader)
+            if column := self.flags["data.label_key"]:
+                count_labelled(source, column, self.config.answers)
         if not self.source.apply_chat_template:
             refuse_lost_mark(prompts[0].text, tokenizer)
         # Without rollout.max_new_tokens the host reserves one token for the response (utils/agent.py).

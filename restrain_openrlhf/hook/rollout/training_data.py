@@ -77,7 +77,7 @@ class LabelWithRow:
     @property
     def gold(self) -> str | None:
         """The label as text; None if it is empty."""
-        return None if self.label in ("", None) else str(self.label)
+        return str(self.label) if self.label is not None and str(self.label).strip() else None
 
 
 def mark_training(dataset: Any, reads_gold: bool, kind: AnswerKind = MATHEMATICS) -> None:
