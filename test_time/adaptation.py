@@ -9,7 +9,7 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.checks.keys import UNSAID, unsaid_template, why_dropped
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE, CONFIGS
 from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.config.this_machine import HostRun, refuse_small_disk
 from restrain_openrlhf.config.yaml_file import RunConfig, StopRules, load_run_config
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.prompt_reader import reworded
@@ -110,7 +110,9 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     config = load_run_config(source, {**chosen, **chat, **length, **_own(job), "openrlhf.data.input_template": None})
     config = config.model_copy(update={"stop": config.stop or StopRules()})
     _refuse_gold(config)
-    HostRun.startable(config)
+    run = HostRun.startable(config)
+    if not job.training.completed.exists():
+        refuse_small_disk(run.flags, run.steps(len(problems)))
     _refuse_part(config, len(problems))
     chats = bool(config.openrlhf.get(CHAT_TEMPLATE))
     worded = instructed(problems, config.answers) if (chats if job.boxed is None else job.boxed) else list(problems)

@@ -26,7 +26,7 @@ from restrain_openrlhf.config.host_flags import flags_of, is_installed
 from restrain_openrlhf.config.memory.estimate import estimate
 from restrain_openrlhf.config.memory.lines import GIB, as_markdown
 from restrain_openrlhf.config.memory.shape import shape_of
-from restrain_openrlhf.config.this_machine import HostRun, visible_memory, why_unsupported
+from restrain_openrlhf.config.this_machine import HostRun, visible_memory, why_small_disk, why_unsupported
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch import train as launch
@@ -88,7 +88,7 @@ def show(
         _print_command(run)
     if note := note_on_run(run.config, run.flags):
         typer.echo(note, err=True)
-    if reason := why_unsupported(detect(), run.flags):
+    if reason := why_unsupported(detect(), run.flags) or why_small_disk(run.flags, resolved.steps):
         typer.echo(f"This machine cannot run it: {reason}", err=True)
 
 

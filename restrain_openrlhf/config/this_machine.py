@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 from os import environ
+from pathlib import Path
+from shutil import disk_usage
 from typing import Self
 
 from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.gpu_layout import GpuLayout, is_one_optimizer_step, prompts_drawn, rollout_batches
 from restrain_openrlhf.config.host_flags import Flags, flags_of, host_flags, to_arguments
+from restrain_openrlhf.config.memory.estimate import estimate
+from restrain_openrlhf.config.memory.lines import GIB
+from restrain_openrlhf.config.memory.shape import NoEstimateError, shape_of
 from restrain_openrlhf.config.yaml_file import EngineLimits, HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.device import Device
@@ -20,6 +25,8 @@ from restrain_openrlhf.machine.host_releases import (
 )
 from restrain_openrlhf.method import build
 
+# The name of a checkpoint's folder, before its step.
+STEP = "global_step"
 # From this ZeRO stage on, DeepSpeed moves the optimizer's states off the GPU while vLLM draws.
 LOWEST_STAGE = 2
 PACKING = {"ds.packing_samples": True, "train.dynamic_batch_enable": True}
@@ -100,6 +107,42 @@ def why_unsupported(device: Device, flags: Flags) -> str | None:
         what = "set" if flags[each.flag] is True else repr(flags[each.flag])
         return f"{each.flag} is {what}, which this {device.name} stack does not support: {each.reason}. Remove it."
     return None
+
+
+def refuse_small_disk(flags: Flags, steps: int) -> None:
+    """Raises ConfigError for `why_small_disk` of a run of so many steps."""
+    if reason := why_small_disk(flags, steps):
+        raise ConfigError(reason)
+
+
+def why_small_disk(flags: Flags, steps: int | None) -> str | None:
+    """Why a run cannot save what it has to; None if it can, or if the size of its model is not known here.
+
+    A checkpoint is deleted once the next one is whole (hook/fixes/checkpoints.py). Those of an earlier start are there
+    already. `steps` are those of the whole run; None: not known.
+    """
+    every, path = int(flags["ckpt.save_steps"]), Path(flags["ckpt.path"]).absolute()
+    try:
+        one, _, model = (line.bytes for line in estimate(flags, shape_of(str(flags["actor.model_name_or_path"]))).disk)
+    except NoEstimateError:
+        return None
+    kept = int(min(flags["ckpt.max_num"], flags["ckpt.max_mem"] * GIB / one + 1))
+    there = [int(each.name.removeprefix(STEP)) for each in path.glob(f"_actor/{STEP}*[0-9]")]
+    left = kept + 1 if steps is None else steps // max(every, 1) - max(there, default=0) // max(every, 1)
+    saved = min(left, max(kept + 1 - len(there), 1)) if every > 0 else 0
+    more = 0 if flags["ckpt.disable_ds"] else saved
+    # With save_hf, the newest model and the last good one are there beside that of the end.
+    needed = more * one + (1 + min(saved, 2) * flags["ckpt.save_hf"]) * model
+    free = disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
+    return (
+        None
+        if needed <= free
+        else (
+            f"{path}: {free / GIB:.1f} GiB are free, but the run saves about {needed / GIB:.1f}: {more} checkpoints of "
+            f"{one / GIB:.1f} (of ckpt.max_num, and the next one), and models of {model / GIB:.1f}. Free some space, "
+            f"lower ckpt.max_num (now {flags['ckpt.max_num']}), or choose a run_dir on a larger disk."
+        )
+    )
 
 
 def visible_memory() -> int | None:

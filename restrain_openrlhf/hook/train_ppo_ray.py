@@ -13,9 +13,9 @@ from pathlib import Path
 
 import ray
 
-from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches
 from restrain_openrlhf.config.host_flags import ENTRY_POINT, Flags, agent_path, parse, to_arguments
-from restrain_openrlhf.config.this_machine import refuse_here, with_limits
+from restrain_openrlhf.config.this_machine import refuse_here, refuse_small_disk, with_limits
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import ConfigError, RestrainError
 from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
@@ -46,7 +46,8 @@ def main(words: Sequence[str] | None = None) -> None:
         flags = vars(parse(host_words))
         if not ours.is_checked:
             refuse_here(config, flags)
-            check_inputs(config, flags)
+            steps = rollout_batches(check_inputs(config, flags), flags)
+            refuse_small_disk(flags, min(steps, config.steps or steps))
         run(with_limits(config, flags, device), flags, device, host_words)
     except RestrainError as error:
         sys.exit(f"error: {error}")

@@ -3,11 +3,13 @@
 import json
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 
+from restrain_openrlhf.config import this_machine
 from restrain_openrlhf.config.host_flags import agent_path, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
@@ -117,11 +119,18 @@ def test_what_cannot_train_is_refused_in_one_line_before_the_host_starts(command
     assert not any(isinstance(each, list) for each in started)
 
 
+def test_a_disk_without_room_is_refused_before_the_host_starts(command, started, monkeypatch):
+    monkeypatch.setattr(this_machine, "disk_usage", lambda _path: SimpleNamespace(free=0))
+    with pytest.raises(SystemExit, match=r"checkpoints_ppo_ray: 0.0 GiB are free"):
+        train_ppo_ray.main(command)
+    assert not started
+
+
 def test_a_run_counts_its_prompts_as_it_is_checked_and_is_not_checked_again_by_the_process_it_starts(
     command, started, monkeypatch
 ):
     counted, check = [], RunInputs.check
-    monkeypatch.setattr(RunInputs, "check", lambda inputs: counted.append(check(inputs)))
+    monkeypatch.setattr(RunInputs, "check", lambda inputs: counted.append(check(inputs)) or counted[-1])
     train_ppo_ray.main(command)
     train_ppo_ray.main([*command, CHECKED])
     assert counted == [2]

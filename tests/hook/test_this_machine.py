@@ -1,13 +1,17 @@
 """The demo's layout on one GPU, on two, on three, and on a stack without any; presets with flash-attn; pretended."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from restrain_openrlhf.config import this_machine
 from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.this_machine import flags_to_share, on_this_machine
+from restrain_openrlhf.config.this_machine import flags_to_share, on_this_machine, refuse_small_disk, why_small_disk
 from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError
+from tests.config.memory import cases
 from tests.config.presets import preset_file, presets
 
 SMALL = [name for name in presets() if name.startswith("cpu/")]
@@ -102,3 +106,40 @@ def test_what_a_configuration_says_of_packing_stays(flash_attention, machine, fl
     machine(8)
     config = load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain"), {f"openrlhf.{flag}": value})
     assert on_this_machine(config) == config
+
+
+# A checkpoint of the 388 parameters has 14 bytes of each, a model two.
+ONE, MODEL = 5_432, 776
+
+
+@pytest.mark.parametrize(
+    ("steps", "there", "changed", "needed"),
+    [
+        (100, 0, {}, 3 * ONE + MODEL),
+        (None, 0, {}, 3 * ONE + MODEL),
+        (20, 0, {}, 2 * ONE + MODEL),
+        (9, 0, {}, MODEL),
+        (100, 1, {}, 2 * ONE + MODEL),
+        (100, 2, {"ckpt.max_num": 1}, ONE + MODEL),
+        (29, 2, {}, MODEL),
+        (100, 0, {"ckpt.save_hf": True}, 3 * ONE + 3 * MODEL),
+        (100, 0, {"ckpt.max_mem": 1e-6}, 2 * ONE + MODEL),
+        (100, 0, {"ckpt.disable_ds": True}, MODEL),
+        (100, 0, {"ckpt.save_steps": -1}, MODEL),
+        (100, 0, {"ds.lora.rank": 2}, 3 * 256 * 14 + (388 + 256) * 2),
+        (100, 0, {"actor.optim": "muon"}, 0),
+    ],
+)
+def test_a_disk_without_room_for_the_checkpoints_is_refused(monkeypatch, tmp_path, steps, there, changed, needed):
+    monkeypatch.setattr(this_machine, "shape_of", lambda _model: cases.TINY)
+    path = tmp_path / "run" / "checkpoints"
+    for place in range(there):
+        (path / "_actor" / f"global_step{10 * (place + 1)}").mkdir(parents=True)
+    flags = {**cases.flags(), "ckpt.path": str(path), "ckpt.save_steps": 10, "ckpt.max_num": 2, **changed}
+    for free, is_enough in ((needed, True), (needed - 1, False)):
+        monkeypatch.setattr(this_machine, "disk_usage", lambda _path, free=free: SimpleNamespace(free=free))
+        assert (why_small_disk(flags, steps) is None) is (is_enough or not needed)
+    monkeypatch.setattr(this_machine, "disk_usage", lambda _path: SimpleNamespace(free=0))
+    if steps and needed:
+        with pytest.raises(ConfigError, match=rf"^{path}: 0.0 GiB are free.*lower ckpt.max_num \(now .*run_dir"):
+            refuse_small_disk(flags, steps)

@@ -5,9 +5,11 @@ One adaptation over the real stack is in tests/e2e/test_adapt.py.
 
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
+from restrain_openrlhf.config import this_machine
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, heldout_problems
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -201,6 +203,12 @@ def test_a_finished_adaptation_answers_from_its_files_and_another_configuration_
     assert "holds a different pass (temperature" in other.stderr
     (paths / "out" / "greedy_adapted.jsonl").unlink()
     assert "a process was started: reference" in adapt("out", *gold).stderr
+
+
+def test_a_disk_without_room_for_the_checkpoints_is_refused_before_the_votes(adapt, paths, stand_ins, monkeypatch):
+    monkeypatch.setattr(this_machine, "disk_usage", lambda _path: SimpleNamespace(free=0))
+    assert "0.0 GiB are free, but the run saves about" in adapt("out").stderr
+    assert not stand_ins.asked
 
 
 def test_a_training_that_fails_is_told_with_its_reason_and_its_log_and_goes_on(adapt, paths):

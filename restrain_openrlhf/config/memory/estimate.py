@@ -325,11 +325,15 @@ def _host(held: Held) -> Iterator[MemoryLine]:
 
 
 def _disk(held: Held) -> Iterator[MemoryLine]:
-    """The run's folder at its largest: checkpoints (with LoRA only of the adapter), and the final model or adapter."""
+    """The run's folder at its largest: checkpoints (with LoRA only of the adapter), and the final model.
+
+    None is deleted before the next one is whole. A LoRA run's model is whole, beside the adapter.
+    """
     text, size = product(held.trained, BF16 + ADAM_BYTES)
     yield MemoryLine("one checkpoint", text, size)
-    yield MemoryLine("checkpoints kept (ckpt.max_num)", *product(int(held.flags["ckpt.max_num"]), size))
-    yield MemoryLine(f"trained {'adapter' if held.lora_rank else 'model'}, bf16", *product(held.trained, BF16))
+    yield MemoryLine("checkpoints (ckpt.max_num + 1)", *product(int(held.flags["ckpt.max_num"]) + 1, size))
+    model = held.shape.parameters + (held.trained if held.lora_rank else 0)
+    yield MemoryLine(f"trained model{' and adapter' if held.lora_rank else ''}, bf16", *product(model, BF16))
 
 
 def product(*factors: int, divisor: int = 1) -> tuple[str, int]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from restrain_openrlhf.config.this_machine import HostRun
+from restrain_openrlhf.config.this_machine import HostRun, refuse_small_disk
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
@@ -41,6 +41,8 @@ def train(
     """
     folder, run = RunFolder(config.run_dir), HostRun.startable(config)
     total = run.steps(check_inputs(run.config, run.flags, on_read))
+    if not folder.completed.exists():
+        refuse_small_disk(run.flags, total)
 
     lock = folder.lock()
     try:

@@ -106,7 +106,7 @@ def test_lora_trains_two_small_matrices_a_target():
     assert sizes(found)["policy, base and adapters"] == (P + 256) * 2
     assert sizes(found)[STATES] == 256 * 12
     assert "reference policy, bf16" not in sizes(found)
-    assert [line.bytes for line in found.disk] == [256 * 14, 3 * 256 * 14, 256 * 2]
+    assert [line.bytes for line in found.disk] == [256 * 14, 4 * 256 * 14, (P + 256) * 2]
     chosen = estimated(ds__lora__rank=2, ds__lora__target_modules=["q_proj", "v_proj"])
     assert sizes(chosen)[STATES] == 2 * 2 * (8 + 6) * 12
 
@@ -188,11 +188,11 @@ def test_tensor_parallel_engines_divide_weights_and_never_split_a_head():
     assert found["vLLM, keys and values of one longest sequence"] == 1_600
 
 
-def test_the_disk_holds_as_many_checkpoints_as_are_kept():
+def test_the_disk_holds_as_many_checkpoints_as_are_kept_and_the_next():
     disk = {line.name: line.bytes for line in estimated(ckpt__max_num=5).disk}
     assert disk == {
         "one checkpoint": P * 14,
-        "checkpoints kept (ckpt.max_num)": P * 70,
+        "checkpoints (ckpt.max_num + 1)": P * 84,
         "trained model, bf16": P * 2,
     }
 
@@ -231,7 +231,7 @@ def test_a_higher_stage_never_needs_more(gpus, stage):
 
 
 @given(gpus=GPUS, stage=STAGES, rank=st.integers(1, 3))
-def test_lora_needs_less_of_the_host_and_the_disk(gpus, stage, rank):
+def test_lora_needs_less_of_the_host_and_smaller_checkpoints(gpus, stage, rank):
     full, lora = found(gpus, stage), found(gpus, stage, ds__lora__rank=rank)
-    assert sum(line.bytes for line in lora.disk) < sum(line.bytes for line in full.disk)
+    assert all(one.bytes < other.bytes for one, other in zip(lora.disk[:2], full.disk[:2], strict=True)), "checkpoints"
     assert sum(line.bytes for line in lora.host) < sum(line.bytes for line in full.host)
