@@ -20,7 +20,7 @@ from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.grade import ResponseRow
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.records.folder import RunFolder
+from restrain_openrlhf.records.folder import RunFolder, model_of
 from restrain_openrlhf.reference.offline_engine import Marks, RolloutEngine, Sampling, prompt_tokens
 from restrain_openrlhf.reference.prompts import Prompt, in_chat_template
 from restrain_openrlhf.reference.sampling_pass import WHOLE, OnRows, SamplingPass, Shard, ShardedPass, prompts_per_chunk
@@ -64,8 +64,8 @@ class Request(BaseModel):
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    model: str
-    """Model: a hub id or a local folder."""
+    model: Annotated[str, AfterValidator(model_of)]
+    """Model: a hub id, a local folder, or the folder of a finished run, whose model it then is."""
     benchmarks: Annotated[tuple[str, ...], of_word(benchmark_words), PlainSerializer(",".join)] = Field(
         description="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl."
     )

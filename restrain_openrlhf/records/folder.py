@@ -227,6 +227,12 @@ class RunFolder:
             ) from None
 
 
+def model_of(word: str) -> str:
+    """The model that a word names: for the folder of a finished run, the one that the run gives."""
+    run = RunFolder(Path(word))
+    return str(run.trained) if run.completed.exists() else word
+
+
 def _refuse_difference(folder: RunFolder, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     before, now = _flat(old), _flat(new)
     for key in sorted({*before, *now}):

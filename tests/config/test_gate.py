@@ -20,6 +20,8 @@ REFUSED = [
     ({"openrlhf.vllm.num_engines": 4}, "Set vllm.num_engines to 8"),
     ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target"),
     ({"reference": None}, "no reference was given"),
+    ({"openrlhf.ckpt.output_dir": "/mnt/work/mine"}, "the run's models would not be in its folder"),
+    ({"openrlhf.ckpt.path": "/mnt/work/mine", "openrlhf.ckpt.save_hf": True}, "ckpt.path /mnt/work/mine: the run's"),
     ({"openrlhf.data.apply_chat_template": True}, "so that data.input_template has no effect: OpenRLHF drops"),
     ({"answers": {"name": "text", "read": "tag"}}, "data.input_template asks for a box, in which the kind of answer"),
 ]

@@ -17,8 +17,9 @@ from restrain_openrlhf.config.yaml_file import (
     load_hook_config,
 )
 from restrain_openrlhf.errors import ConfigError, RunError
+from restrain_openrlhf.evaluation.job import Request
 from restrain_openrlhf.method import parse_settings
-from restrain_openrlhf.records.folder import Completion, RunFolder, RunRecord
+from restrain_openrlhf.records.folder import Completion, RunFolder, RunRecord, model_of
 from restrain_openrlhf.records.inputs import claim_checkpoints, contents
 from tests.data.test_identity import sha256sum
 
@@ -240,3 +241,13 @@ def test_an_adapter_is_not_taken_for_a_model(tmp_path):
         (tmp_path / name).write_text("{}")
     with pytest.raises(ConfigError, match=r"holds a LoRA adapter, but a full model is needed.*with peft"):
         contents(config(tmp_path), {"actor.model_name_or_path": str(tmp_path)})
+
+
+def test_a_finished_runs_folder_names_the_model_that_the_run_gives(tmp_path):
+    folder = RunFolder(tmp_path)
+    assert model_of(str(tmp_path)) == str(tmp_path)
+    folder.mark_completed(Completion(steps=4))
+    asked = Request.model_validate({"model": str(tmp_path), "benchmarks": "aime24", "out": tmp_path / "evaluation"})
+    assert asked.model == str(tmp_path / "model")
+    folder.mark_completed(Completion(steps=4, stopped="kl", chosen_step=2, chosen_model="/r/global_step2_hf"))
+    assert model_of(str(tmp_path)) == "/r/global_step2_hf"

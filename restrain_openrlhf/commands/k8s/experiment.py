@@ -22,7 +22,7 @@ from restrain_openrlhf.reference.offline_pass import OfflineOptions, own_options
 from restrain_openrlhf.reference.sampling_pass import Shard
 
 WORK = PurePosixPath("/mnt/work")
-PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")
+PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset", "eval.dataset")
 # Options that change where and how fast a pass is drawn, but not what is drawn.
 NOT_DRAWN = {"out", "shard", "tensor_parallel_size", *EngineLimits.model_fields}
 BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
@@ -114,6 +114,7 @@ class Experiment:
         own = [
             *([self.model] if self.model.startswith("/") else []),
             *([] if data_words(self.prompts, self.job) else [self.prompts]),
+            *filter(None, str(self.flags["eval.dataset"] or "").split(",")),
             *([self.document["reference"]] if reads_own and "reference" in self.document else []),
             *(path for word in self.benchmarks if (path := word.partition("=")[2])),
         ]
@@ -184,8 +185,9 @@ def _name(run_dir: str, test_time: bool) -> str:
 
 def _document(config: RunConfig) -> dict[str, Any]:
     openrlhf = dict(config.openrlhf)
-    if prompts := openrlhf.get("data.prompt_dataset"):
-        openrlhf["data.prompt_dataset"] = on_volume(Path(prompts))
+    for name in ("data.prompt_dataset", "eval.dataset"):
+        if sets := openrlhf.get(name):
+            openrlhf[name] = ",".join(on_volume(Path(each.strip())) for each in sets.split(","))
     model = str(openrlhf.get("actor.model_name_or_path", ""))
     # A hub id has at most one slash, so anything with more is a folder, even if it does not exist here.
     if Path(model).is_dir() or model.count("/") > 1:

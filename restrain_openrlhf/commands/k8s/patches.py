@@ -119,13 +119,13 @@ def _pass_jobs(experiment: Experiment) -> list[Patch]:
 
 
 def _evaluation_words(experiment: Experiment) -> list[str]:
-    """`restrain eval` of the trained model, with the prompt template and the longest response of its training.
+    """`restrain eval` of the model that the run gives, with the template and the longest response of its training.
 
     Benchmarks are read from the work volume, because the pods have no network.
     """
     flags = experiment.flags
     options = {
-        "model": f"{experiment.run_dir}/model",
+        "model": experiment.run_dir,
         "benchmarks": ",".join(experiment.benchmarks),
         "benchmark-dir": BENCHMARKS_IN_POD,
         "out": f"{experiment.run_dir}/evaluation",

@@ -257,6 +257,18 @@ KEYS: tuple[Check, ...] = (
         "to true and ckpt.save_steps to the number of steps between two models, or leave `stop:` out.",
     ),
     template_unlike_answers,
+    refused_if(
+        lambda flags, config, _method: (
+            isinstance(config, RunConfig)
+            and (
+                Path(flags["ckpt.output_dir"]) != config.run_dir / "model"
+                or (flags["ckpt.save_hf"] and Path(flags["ckpt.path"]) != config.run_dir / "checkpoints")
+            )
+        ),
+        "ckpt.output_dir is {ckpt.output_dir} and ckpt.path {ckpt.path}: the run's models would not be in its folder, "
+        "{run_dir}, where stop rules, evaluations and `restrain publish` look for them. Leave both out, and set "
+        "run_dir.",
+    ),
 )
 # These come last, because they ask for settings to be added and not to be changed.
 INPUTS: tuple[Check, ...] = (

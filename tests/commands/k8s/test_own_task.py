@@ -2,12 +2,16 @@
 
 import shlex
 import tempfile
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
+from restrain_openrlhf.commands.k8s.experiment import load_experiment
+from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.config.gpu_layout import NodeShape
 from tests.command_line import restrain
 from tests.commands.k8s.experiments import IMAGE
 from tests.commands.k8s.manifests import needs_kustomize, pick, pods, worker_gpus
@@ -51,6 +55,15 @@ def test_the_steps_fetch_nothing_and_what_to_copy_is_printed(more, graded):
     assert [*found, *unmounted(objects)] == []
     checked, trained = (worker_gpus(pick(objects, "RayJob", f"{each}-{NAME}")) for each in ("gpu-check", "train"))
     assert checked == trained
+
+
+def test_the_sets_of_evaluations_in_training_are_copied_and_read_where_they_are_copied_to(tmp_path):
+    nodes = NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
+    sets = {"openrlhf.eval.dataset": f"{tmp_path}/held.jsonl, /mnt/work/more.jsonl"}
+    with chdir(tmp_path):
+        found = load_experiment(find_config("dapo14k/qwen3-4b-base/restrain"), sets, nodes)
+    assert found.document["openrlhf"]["eval.dataset"] == "/mnt/work/held.jsonl,/mnt/work/more.jsonl"
+    assert list(map(str, found.copied)) == ["/mnt/work/held.jsonl", "/mnt/work/more.jsonl"]
 
 
 def needed(pod):

@@ -105,7 +105,7 @@ def test_the_experiment_is_in_every_step(tmp_path):
     parts = [whole.replace(".jsonl", f".shard-{index}-of-4.jsonl") for index in range(4)]
     assert args_of(objects, "merge-reference-mine") == [f"--out={whole}", *parts]
     assert args_of(objects, "subset-reference-mine") == [f"--out={config.reference}", "--n=16", whole]
-    assert "--model=/mnt/work/runs/mine/model" in args_of(objects, "evaluation-mine")
+    assert "--model=/mnt/work/runs/mine" in args_of(objects, "evaluation-mine")
     assert args_of(objects, "prefetch-mine") == ["Qwen/Qwen3-4B-Base"]
 
 
