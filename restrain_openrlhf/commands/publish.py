@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from restrain_openrlhf.data.identity import model_fingerprint, refuse_incomplete
+from restrain_openrlhf.data.identity import file_digest, model_fingerprint, refuse_incomplete
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.data.prepare import Prepared
 from restrain_openrlhf.errors import ConfigError, RunError
@@ -99,7 +99,9 @@ def card_text(run: RunFolder, name: str, base: str, evaluations: Sequence[Result
     record = run.record()
     prompts, method = str(run.flags().get("data.prompt_dataset") or ""), record["method"]
     beside = Path(prompts).with_suffix(".about.json")
-    about = Prepared.model_validate_json(beside.read_bytes()) if beside.is_file() else None
+    digest = record.get(CONTENTS, {}).get("data.prompt_dataset")
+    is_another = digest is not None and Path(prompts).is_file() and digest != f"sha256:{file_digest(Path(prompts))}"
+    about = Prepared.model_validate_json(beside.read_bytes()) if beside.is_file() and not is_another else None
     source = re.split(r" \(|,", about.source)[0] if about else prompts
     # Accuracies in per cent, as the hub's model-index has them.
     measured = [

@@ -13,6 +13,7 @@ pytest.importorskip("transformers", reason="needs the training stack: make insta
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.command_line import refused, restrain
 from tests.commands.published_run import DIGEST, base_model, evaluation, prepared_prompts, training_run
+from tests.data.test_identity import sha256sum
 
 
 @pytest.fixture
@@ -125,6 +126,17 @@ def test_what_is_not_known_is_said(tmp_path):
     assert "| prompts | gone.jsonl |" in text
     assert "digest" not in text
     assert "No evaluation of this model was published with it." in text
+
+
+def test_prompts_that_were_made_anew_are_not_described_as_those_of_the_run(run):
+    record = json.loads((run / "run.json").read_text())
+    prompts = record["openrlhf"]["data.prompt_dataset"]
+    for digest, is_described in ((f"sha256:{sha256sum(prompts)}", True), ("sha256:of-then", False)):
+        record["contents"]["data.prompt_dataset"] = digest
+        (run / "run.json").write_text(json.dumps(record))
+        front, text = published(run)
+        assert (DIGEST in text, "datasets" in front) == (is_described, is_described)
+        shutil.rmtree(run / "hub")
 
 
 def test_a_lora_runs_adapter_goes_beside_the_whole_model(run):

@@ -68,7 +68,9 @@ class CommandReview:
         unknown = {name: flag for name, flag in last.items() if flag.is_unknown}
         checked = (flag for name, flag in last.items() if name not in unknown or _is_text(name))
         flags = vars(parse([word for flag in checked for word in flag.words]))
-        doubtful = {name for name in unknown if not _is_text(name)}
+        # A variable that holds flags may set any flag that is not written out.
+        hidden = flags.keys() - last.keys() if any(map(_UNKNOWN.search, stray)) else set()
+        doubtful = {name for name in unknown if not _is_text(name)} | hidden
         found = refusals(CHECKS, config, flags, build(config.method))
         found = [each for each in found if not _names_read(each, flags, config) & doubtful]
         change = {name: value for each in found for name, value in each.change.items()}

@@ -265,6 +265,16 @@ def test_what_only_the_user_can_decide_is_said_so_and_ends_with_status_1(flags, 
     assert "=> for you to decide" in done.stdout
 
 
+def test_flags_in_a_variable_are_neither_missed_nor_set_again():
+    command = (
+        'python -m openrlhf.cli.train_ppo_ray --data.prompt_dataset p.jsonl --reward.normalize_enable "${ARGS[@]}"'
+    )
+    done = restrain("integrate", "--command", command)
+    assert done.returncode == 1
+    assert "rollout.n_samples_per_prompt" not in done.stdout, "the variable may set it, and the last value counts"
+    assert "reward.normalize_enable" in done.stdout, "what is written out is reviewed"
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
