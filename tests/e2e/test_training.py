@@ -3,7 +3,10 @@
 import json
 import re
 import sys
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -187,16 +190,31 @@ def test_every_engine_gets_the_weights_of_a_policy_that_is_sharded(job):
     assert max(row["restrain/logprob_gap_relative"] for row in job.rows()) < 0.03
 
 
+def take_the_rest(path, after):
+    """Fill the disk, as another program would, once a file is there; give up after ten minutes."""
+    end = time.monotonic() + 600
+    while not after.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    with suppress(OSError):
+        path.write_bytes(bytes(200 << 20))
+
+
 @pytest.mark.long
 def test_a_full_disk_loses_nothing_and_the_run_goes_on_with_more_space(job):
     with small_disk(job.folder / "disk", 16) as disk:
         extra = ("openrlhf.data.max_samples=32", f"openrlhf.ckpt.path={disk / 'checkpoints'}")
-        done = job.train(*extra)
+        refused = job.train(*extra)
+        assert (refused.returncode, "GiB are free, but the run saves about" in refused.stderr) == (2, True)
+        run(["mount", "-o", "remount,size=200m", str(disk)])
+        latest, taken = disk / "checkpoints" / "_actor" / "latest", disk / "taken"
+        with ThreadPoolExecutor() as other:
+            other.submit(take_the_rest, taken, after=latest)
+            done = job.train(*extra)
         assert done.returncode == 2
         assert re.search(r"checkpoint under .* could not be written", done.stderr)
-        assert (disk / "checkpoints" / "_actor" / "latest").read_text() == "global_step2"
+        assert latest.read_text() == "global_step2"
         assert [row["step"] for row in job.rows()] == [1, 2, 3, 4]
-        run(["mount", "-o", "remount,size=200m", str(disk)])
+        taken.unlink()
         again = job.train(*extra)
         assert again.returncode == 0, job.log()[-3000:]
         assert [row["step"] for row in job.rows()] == [1, 2, 3, 4]
