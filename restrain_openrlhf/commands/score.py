@@ -75,8 +75,7 @@ def score(
     kind.check()
     console, missing = Console(stderr=True), MissingSoFar()
     placed = track(placed_rollouts(rollouts), "scoring", console=console, disable=not console.is_terminal)
-    scores = _scored(rollouts, placed, missing, lambda row: score_row(row, chosen, artifact, kind))
-    write_rows(out, _unless_useless(chosen, scores))
+    write_rows(out, _scored(rollouts, placed, missing, chosen, lambda row: score_row(row, chosen, artifact, kind)))
     if many := missing.warning("the file's rollouts", kind):
         console.print(f"warning: {many}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"scores: {out}", markup=False, highlight=False, soft_wrap=True)
@@ -100,9 +99,17 @@ def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -
 
 
 def _scored(
-    path: Path, rows: Iterable[tuple[str, RolloutsRow]], missing: MissingSoFar, one: Callable[[RolloutsRow], ScoreRow]
+    path: Path,
+    rows: Iterable[tuple[str, RolloutsRow]],
+    missing: MissingSoFar,
+    method: Method,
+    one: Callable[[RolloutsRow], ScoreRow],
 ) -> Iterator[ScoreRow]:
-    """Each row's score. Errors name the row's place; rollouts without a class are counted in `missing`."""
+    """Each row's score. Errors name the row's place; rollouts without a class are counted in `missing`.
+
+    Raises ConfigError at the end for a method that penalises even a unanimous group of the largest one's size.
+    """
+    largest = 0
     for place, row in rows:
         try:
             score = one(row)
@@ -110,13 +117,6 @@ def _scored(
             raise type(error)(f"{path}, {place}: {error}") from None
         cut, known = [each.truncated for each in row.rollouts()], {PROBLEM: row.problem, **(row.model_extra or {})}
         missing.add(Responses.of(row.responses, cut, known), score.classes)
-        yield score
-
-
-def _unless_useless(method: Method, scores: Iterable[ScoreRow]) -> Iterator[ScoreRow]:
-    """The scores. Raises ConfigError at their end if the method penalises even a unanimous group of the largest one."""
-    largest = 0
-    for score in scores:
         largest = max(largest, len(score.classes))
         yield score
     if reason := method.why_useless(largest):

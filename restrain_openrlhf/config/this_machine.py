@@ -129,19 +129,17 @@ def why_small_disk(flags: Flags, steps: int | None) -> str | None:
     kept = int(min(flags["ckpt.max_num"], flags["ckpt.max_mem"] * GIB / one + 1))
     there = [int(each.name.removeprefix(STEP)) for each in path.glob(f"_actor/{STEP}*[0-9]")]
     left = kept + 1 if steps is None else steps // max(every, 1) - max(there, default=0) // max(every, 1)
-    saved = min(left, max(kept + 1 - len(there), 1)) if every > 0 else 0
+    saved = min(max(left, 0), max(kept + 1 - len(there), 1)) if every > 0 else 0
     more = 0 if flags["ckpt.disable_ds"] else saved
     # With save_hf, the newest model and the last good one are there beside that of the end.
     needed = more * one + (1 + min(saved, 2) * flags["ckpt.save_hf"]) * model
     free = disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
+    if needed <= free:
+        return None
     return (
-        None
-        if needed <= free
-        else (
-            f"{path}: {free / GIB:.1f} GiB are free, but the run saves about {needed / GIB:.1f}: {more} checkpoints of "
-            f"{one / GIB:.1f} (of ckpt.max_num, and the next one), and models of {model / GIB:.1f}. Free some space, "
-            f"lower ckpt.max_num (now {flags['ckpt.max_num']}), or choose a run_dir on a larger disk."
-        )
+        f"{path}: {free / GIB:.1f} GiB are free, but the run saves about {needed / GIB:.1f}: {more} checkpoints of "
+        f"{one / GIB:.1f} (of ckpt.max_num, and the next one), and models of {model / GIB:.1f}. Free some space, lower "
+        f"ckpt.max_num (now {flags['ckpt.max_num']}), or choose a run_dir on a larger disk."
     )
 
 
