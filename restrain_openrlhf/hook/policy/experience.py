@@ -264,8 +264,8 @@ def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
     if limit is not None and not gap.logprob_gap_relative <= limit:
         raise PolicyMismatchError(
             f"vLLM's log-probabilities of the sampled tokens differ from the policy's by {gap.logprob_gap:.3g} nats a "
-            f"token, {gap.logprob_gap_relative:.0%} of their mean size; logprob_gap_limit is {limit:.0%}. Rounding does "
-            "not explain that: vLLM has other weights than the policy, or computes another model. The run stopped "
+            f"token, {gap.logprob_gap_relative:.0%} of their mean size; logprob_gap_limit is {limit:.0%}. Rounding "
+            "does not explain that: vLLM has other weights than the policy, or computes another model. The run stopped "
             "before it trained on this step, and the checkpoints are unchanged. Compare vLLM's and transformers' "
             "versions and numeric types on all nodes. If such a gap is expected (quantised rollouts), raise "
             "logprob_gap_limit, or set it to null."
