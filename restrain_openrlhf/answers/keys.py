@@ -215,7 +215,6 @@ def unordered(keys: Iterable[str]) -> str:
 
 
 def union(keys: Iterable[str]) -> str:
-    """The key of a union."""
     return "union " + " u ".join(sorted(keys))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, SerializeAsAny, ValidationError, model_validator
 from pydantic_core import to_jsonable_python
 
 from restrain_openrlhf.answers.extract import said
@@ -39,7 +39,7 @@ class Grade:
     correct: bool
 
 
-class AnswerKind(BaseModel, ABC):
+class AnswerKind(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True):
     """One kind of answer, with its settings as fields, each described by the text below it, as in `kinds/`.
 
     `version` is stored with everything that was made with this kind: raise it when the same response would get another
@@ -51,8 +51,6 @@ class AnswerKind(BaseModel, ABC):
     responses have none.
     `instruction` asks a chat model for such an answer. `has_words` says that gold can be a word such as None.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     version: ClassVar[str]
     is_plain: ClassVar[bool] = False

@@ -185,7 +185,6 @@ def has_variables(node: Node) -> bool:
 
 
 def variables(node: Node) -> set[str]:
-    """Names of the free variables."""
     if isinstance(node, Apply):
         return set().union(*(variables(part) for part in node.arguments))
     return {node.name} if isinstance(node, Symbol) and node.name not in CONSTANTS else set()

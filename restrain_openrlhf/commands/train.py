@@ -22,7 +22,7 @@ from restrain_openrlhf.config.checks import refuse_settings
 from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
 from restrain_openrlhf.config.documents import FLAGS, HOURS_FILE, dump_yaml, typed
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import flags_of, is_installed
+from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.memory.estimate import estimate
 from restrain_openrlhf.config.memory.lines import GIB, as_markdown
 from restrain_openrlhf.config.memory.shape import shape_of
@@ -32,7 +32,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch import train as launch
 from restrain_openrlhf.hook.launch.progress import StepProgress
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.machine.host_releases import NEWEST, check_version
+from restrain_openrlhf.machine.host_releases import NEWEST, check_version, version_of
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.reference.artifact import load_reference, missing_in
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, merge, offline_pass
@@ -78,7 +78,7 @@ def show(
     if not memory and gpu_memory is not None:
         raise ConfigError("--gpu-memory works only with --memory. Add it.")
     resolved = load_run_config(config, parse_overrides(overrides or []))
-    if is_installed():
+    if version_of("openrlhf"):
         check_version()
     run = HostRun.of(resolved)
     refuse_settings(resolved, run.flags)
@@ -96,7 +96,7 @@ def _print_command(run: HostRun) -> None:
     typer.echo(dump_yaml(run.config.model_dump(mode="json", exclude={FLAGS}), sort_keys=False))
     words = launch.command(RunFolder(run.config.run_dir), run.words())
     typer.echo(shlex.join(words).replace(" --", " \\\n  --"))
-    if not is_installed():
+    if not version_of("openrlhf"):
         record = f"the flags were checked against the record of {NEWEST.version}"
         typer.echo(f"OpenRLHF is not installed: {record}.", err=True)
 

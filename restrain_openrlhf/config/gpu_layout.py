@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, PositiveInt
 
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.errors import ConfigError
@@ -74,12 +74,10 @@ class GpuLayout:
 
     @property
     def ranks(self) -> int:
-        """The number of data-parallel ranks of the policy."""
         return self.policy // self.gpus_per_rank
 
     @property
     def reference_ranks(self) -> int:
-        """The number of data-parallel ranks of the reference policy."""
         return self.reference // self.gpus_per_rank
 
     @property
@@ -133,10 +131,8 @@ def optimizer_steps(steps: int, arguments: argparse.Namespace) -> int:
     return count
 
 
-class NodeShape(BaseModel):
+class NodeShape(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """The GPU nodes that one run may use; on Kubernetes an overlay's `overlay.yaml`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     gpus_per_node: PositiveInt
     """GPUs of a node."""

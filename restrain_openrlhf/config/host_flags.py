@@ -5,12 +5,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
 from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from restrain_openrlhf.config.documents import CHAT_TEMPLATE, shipped_yaml
 from restrain_openrlhf.config.yaml_file import RunConfig
@@ -31,10 +30,6 @@ TYPES = {"int": int, "float": float, "str": str}
 Flags = Mapping[str, Any]
 
 
-def is_installed() -> bool:
-    return find_spec("openrlhf") is not None
-
-
 @cache
 def _newest_record() -> dict[str, dict[str, Any]]:
     flags: dict[str, dict[str, Any]] = shipped_yaml(RECORD)
@@ -47,10 +42,8 @@ def record(release: Release) -> dict[str, Mapping[str, Any]]:
     return {name: keywords for name, keywords in every.items() if keywords is not None}
 
 
-class Bound(BaseModel):
+class Bound(BaseModel, frozen=True, extra="forbid"):
     """The values that the numbers of these flags may have, besides NaN and infinities, and why (host_bounds.yaml)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     flags: tuple[str, ...]
     why: str

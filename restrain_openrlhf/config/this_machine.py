@@ -74,7 +74,6 @@ class HostRun:
         return run
 
     def words(self) -> list[str]:
-        """The words of OpenRLHF's command line."""
         return to_arguments({**detect().host_flags, **self.stated})
 
     def steps(self, prompts: int) -> int:

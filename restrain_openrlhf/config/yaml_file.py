@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    ConfigDict,
     Field,
     StrictBool,
     StrictInt,
@@ -38,10 +37,8 @@ Count = Annotated[StrictInt, Field(ge=1)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
-class Block(BaseModel):
+class Block(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True):
     """A block of keys, each with its meaning below it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class EngineLimits(Block):
@@ -147,10 +144,8 @@ class Key(Enum):
     CHANGEABLE = auto()
 
 
-class HookConfig(BaseModel):
+class HookConfig(BaseModel, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True):
     """The part of a configuration that the hook needs in all processes of a run."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     method: Annotated[MethodSettings, Key.AGENT]
     """The method's name and its settings."""

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.data.outputs import write_whole
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError, no_such_file, reason_of
 
@@ -207,19 +208,33 @@ def _digest(path: Path, _state: tuple[int, ...]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Provenance(BaseModel):
-    """How a file was made, written beside the file. The fields of a subclass are those of the provenance file.
+class Provenance(BaseModel, frozen=True, extra="forbid"):
+    """How a file of rollouts was made, written beside the file. Its fields and a subclass's are those of the file.
 
     `about` names such files in errors, and `remedy` says what to do where the provenance is damaged. Files whose
     provenance only differs in `may_differ` belong together. `error` is the class of errors that are raised.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     about: ClassVar[str]
     remedy: ClassVar[str]
     error: ClassVar[type[RestrainError]]
     may_differ: ClassVar[frozenset[str]] = frozenset()
+
+    model: str
+    model_fingerprint: str
+    template: str
+    n: int
+    temperature: float
+    top_p: float
+    max_new_tokens: int
+    seed: int
+    # The kind of answer with its settings. Earlier versions, which only knew mathematics, did not write it.
+    answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
+
+    @property
+    def kind(self) -> AnswerKind:
+        """The kind of answer. Raises ConfigError if no such kind is installed."""
+        return parse_kind(self.answers)
 
     def difference(self, other: Self) -> str | None:
         """The first field in which the two differ, with both values; None if they do not differ."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from restrain_openrlhf.data.outputs import whole_file
@@ -20,16 +20,12 @@ from restrain_openrlhf.errors import DataError, no_such_file
 Row = TypeVar("Row", bound=BaseModel)
 
 
-class AnyRow(BaseModel):
+class AnyRow(BaseModel, frozen=True, extra="allow"):
     """A row with any keys."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
 
-
-class Identified(BaseModel):
+class Identified(BaseModel, frozen=True, extra="ignore"):
     """A row with an id, by which results name it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str | int
 

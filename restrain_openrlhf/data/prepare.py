@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.data.gold import GoldAnswer, PromptOnly, sidecar_path
@@ -37,13 +37,11 @@ class Entry:
         return text_of(self.problem)
 
 
-class CopyCheck(BaseModel):
+class CopyCheck(BaseModel, frozen=True):
     """The count and digest (`identity.set_digest`) of a set's prompts, and of the known copy's; None: none is known.
 
     Both are of the whole set without repeated prompts, before its first prompts are selected.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     count: int
     digest: str
@@ -68,14 +66,12 @@ class CopyCheck(BaseModel):
         )
 
 
-class Prepared(BaseModel):
+class Prepared(BaseModel, frozen=True):
     """A description of what was written, stored beside the prompts as `train.about.json`.
 
     `count` and `digest` are those of the prompts that were written, and `whole_set` has those of the whole set. `read`
     says what was read as what.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     source: str
@@ -90,7 +86,6 @@ class Prepared(BaseModel):
     dropped_held_out: int = 0
 
     def write(self) -> None:
-        """Write this description beside the prompts."""
         about = self.prompts.with_name(f"{self.prompts.stem}.about.json")
         write_whole(about, self.model_dump_json(indent=2) + "\n")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.answers.kind import parse_cell
@@ -49,10 +49,8 @@ CHOICE_COLUMNS = ("choices", "options")
 WHOLE = re.compile(r"^(-?\d+)\.0+$")
 
 
-class AskedProblem(BaseModel):
+class AskedProblem(BaseModel, frozen=True):
     """A problem as the model gets it. `row` holds the columns that its kind of answer reads, such as options."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     problem: TextOrChat

@@ -54,12 +54,8 @@ def write_page(path: Path, title: str, lead: str, tables: Sequence[PageTable], p
     write_whole(path, page)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One small plot: its title, and its value for a step's row, which is None where the step has none."""
-
-    title: str
-    value: Callable[[StepRow], float | None]
+# One small plot: its title, and its value for a step's row, which is None where the step has none.
+Panel = tuple[str, Callable[[StepRow], float | None]]
 
 
 def number(name: str) -> Callable[[StepRow], float | None]:
@@ -71,20 +67,20 @@ def vote(name: str) -> Callable[[StepRow], float | None]:
 
 
 TRAINING = (
-    Panel("mean reward", number("rollout/reward_mean")),
-    Panel("policy loss", number(LOSS)),
-    Panel("KL to the reference policy, nats per token", number(KL)),
-    Panel("entropy, nats per token", number(ENTROPY)),
-    Panel("gradient norm", number("actor_grad_norm")),
-    Panel("response length, tokens", number("rollout/response_length_mean")),
+    ("mean reward", number("rollout/reward_mean")),
+    ("policy loss", number(LOSS)),
+    ("KL to the reference policy, nats per token", number(KL)),
+    ("entropy, nats per token", number(ENTROPY)),
+    ("gradient norm", number("actor_grad_norm")),
+    ("response length, tokens", number("rollout/response_length_mean")),
 )
 VOTES = (
-    Panel("mean majority share", vote("majority_share_mean")),
-    Panel("penalised rollouts", vote("low_consensus_share")),
-    Panel("unanimous groups", vote("unanimous_share")),
-    Panel("effective number of labels", vote("effective_labels_mean")),
-    Panel("voters without an answer", vote("missing_share_of_voters")),
-    Panel("most common majority across prompts", vote("top_answer_share")),
+    ("mean majority share", vote("majority_share_mean")),
+    ("penalised rollouts", vote("low_consensus_share")),
+    ("unanimous groups", vote("unanimous_share")),
+    ("effective number of labels", vote("effective_labels_mean")),
+    ("voters without an answer", vote("missing_share_of_voters")),
+    ("most common majority across prompts", vote("top_answer_share")),
 )
 ALL = (*TRAINING, *VOTES)
 
@@ -103,12 +99,12 @@ class RunCurves:
     @classmethod
     def of(cls, name: str, rows: Iterable[StepRow], panels: Sequence[Panel] = ALL) -> Self:
         """The curves of a run's rows. Only the numbers that the panels show are kept in memory."""
-        run = cls(name, [], {panel.title: ([], []) for panel in panels})
+        run = cls(name, [], {title: ([], []) for title, _ in panels})
         for row in rows:
             run.steps.append(row.step)
-            for panel in panels:
-                if (number := panel.value(row)) is not None:
-                    steps, values = run.curves[panel.title]
+            for title, value in panels:
+                if (number := value(row)) is not None:
+                    steps, values = run.curves[title]
                     steps.append(row.step)
                     values.append(number)
         return run
@@ -132,11 +128,11 @@ def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
     """A figure with one small plot per panel, and one line per run, which has one colour in all of them."""
     # The legend has a line for each run, for which the figure is higher.
     figure = Figure(figsize=(11, 5.5 + 0.25 * len(runs)), layout="constrained")
-    for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
+    for axes, (title, _) in zip(figure.subplots(2, 3).flat, panels, strict=True):
         for place, run in enumerate(runs):
             # The dots show a step between two whose numbers are not finite, such as a loss that overflowed.
-            axes.plot(*run.curves[panel.title], ".-", color=f"C{place}", linewidth=1.5, markersize=2)
-        axes.set_title(panel.title, fontsize=10)
+            axes.plot(*run.curves[title], ".-", color=f"C{place}", linewidth=1.5, markersize=2)
+        axes.set_title(title, fontsize=10)
         axes.set_xlabel("step", fontsize=8)
         axes.grid(alpha=0.3)
     if len(runs) > 1:
@@ -162,7 +158,6 @@ class Curve:
 
     @property
     def mean(self) -> Floats:
-        """Mean over seeds, at each step."""
         found: Floats = self.values.mean(axis=0)
         return found
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, StrictInt, model_validator
+from pydantic import BaseModel, BeforeValidator, StrictFloat, StrictInt, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.data.gold import finite_answer
@@ -58,13 +58,11 @@ def grade_vote(vote: ReferenceRow, gold: str, kind: AnswerKind = MATHEMATICS) ->
     return grade_answers(str(vote.id), vote.answers, gold, kind, vote.row, vote.classes)
 
 
-class ResponseRow(SampledRow):
+class ResponseRow(SampledRow, frozen=True, extra="forbid"):
     """n responses to one problem, with their lengths in `tokens`, and whether each hit the length limit.
 
     Files for `restrain score` and `restrain premise` may have the same keys. Gold is not among them.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     problem: str
@@ -93,14 +91,12 @@ class ResponseRow(SampledRow):
         return self.id
 
 
-class RolloutsRow(Identified):
+class RolloutsRow(Identified, frozen=True, extra="allow"):
     """A row of a file of rollouts: a prompt, its responses, and other keys, some of which the kind of answer reads.
 
     `truncated` says whether each response hit the length limit; without it none did. `entropies` has the mean token
     entropy of each response that is trained on, for methods that reshape advantages by it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="allow")
 
     problem: str
     responses: tuple[str, ...]

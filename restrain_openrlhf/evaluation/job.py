@@ -7,7 +7,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSerializer, model_validator
 
 from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.answers.asked import compare_forms
@@ -56,13 +56,11 @@ def of_word(read: Callable[[str], object]) -> BeforeValidator:
     return BeforeValidator(lambda given: read(given) if isinstance(given, str) else given)
 
 
-class Request(BaseModel):
+class Request(BaseModel, frozen=True, use_attribute_docstrings=True):
     """The options of `restrain eval`. None means that the protocol or the model decides.
 
     Raises ConfigError for benchmarks that cannot be told apart, and for n > 1 when greedy.
     """
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     model: Annotated[str, AfterValidator(model_of)]
     """Model: a hub id, a local folder, or the folder of a finished run, whose model it then is."""

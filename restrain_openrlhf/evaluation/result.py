@@ -4,11 +4,10 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.answers.kinds.mathematics import GRADER_VERSION
 from restrain_openrlhf.data.identity import Provenance
@@ -35,24 +34,9 @@ class EvaluationProvenance(Provenance):
     source: str
     problems_digest: str
     problems: int
-    # The settings of the kind of answer.
-    answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
-    model: str
-    model_fingerprint: str
-    template: str
     template_digest: str
     protocol: str
-    n: int
-    temperature: float
-    top_p: float
-    max_new_tokens: int
     context: int
-    seed: int
-
-    @property
-    def kind(self) -> AnswerKind:
-        """The kind of answer. Raises ConfigError if no such kind is installed."""
-        return parse_kind(self.answers)
 
 
 class Scores(BaseModel, frozen=True):

@@ -85,7 +85,6 @@ class PaperLine:
 
     @property
     def name(self) -> str:
-        """The name of the row with its training set."""
         name = self.row.removesuffix(" (Ours)")
         if self.training is None:
             return name
@@ -176,8 +175,9 @@ def build_table(runs: Mapping[str, Sequence[Result]], base: str | None = None) -
     bases = {how.model: base or base_of(how.model) for how in every}
     rows = [_ours(name, results, titles) for name, results in runs.items()]
     published = list(_published(list(dict.fromkeys(bases.values())), titles))
-    notes = [*_notes(runs, bases), *_sources(published)]
-    return Table((*titles.values(), "mean"), (*rows, *published), tuple(notes))
+    others = {origin.partition(",")[0] for _, origin, *_ in published}
+    measured = (f"{source}: {how}" for source, how in SOURCES.items() if source in others)
+    return Table((*titles.values(), "mean"), (*rows, *published), (*_notes(runs, bases), *measured))
 
 
 def _ours(name: str, results: Sequence[Result], benchmarks: Collection[str]) -> tuple[str, ...]:
@@ -221,12 +221,6 @@ def _notes(runs: Mapping[str, Sequence[Result]], bases: Mapping[str, str]) -> It
             about.setdefault((name, note), []).append(how.title)
     for (name, note), titles in about.items():
         yield f"{name}, {', '.join(dict.fromkeys(titles))}: {note}"
-
-
-def _sources(published: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """How the other papers measured whose rows are shown."""
-    shown = {origin.partition(",")[0] for _, origin, *_ in published}
-    yield from (f"{source}: {how}" for source, how in SOURCES.items() if source in shown)
 
 
 def _how(name: str, how: EvaluationProvenance) -> str:

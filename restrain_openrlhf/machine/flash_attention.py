@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
+from operator import getitem
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -105,10 +106,6 @@ def _stand_in(name: str, functions: Mapping[str, Callable[..., Any]]) -> ModuleT
     return module
 
 
-def _index_first_axis(values: Any, indices: Any) -> Any:
-    return values[indices]
-
-
 def _imported_late(name: str) -> Callable[..., Any]:
     """The function `module:function`, whose module costs seconds and is imported at the first call."""
     return lambda *arguments: load(name)(*arguments)  # noqa: PLW0108 - load(name) would import it now
@@ -125,7 +122,7 @@ def _all_gather(*_: object) -> NoReturn:
 IMPORTED_BY_HOST: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "flash_attn": {},
     "flash_attn.bert_padding": {
-        "index_first_axis": _index_first_axis,
+        "index_first_axis": getitem,
         "pad_input": _imported_late("transformers.modeling_flash_attention_utils:_pad_input"),
         # flash-attn, too, has this one from einops.
         "rearrange": _imported_late("einops:rearrange"),

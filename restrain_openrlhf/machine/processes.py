@@ -50,16 +50,13 @@ class WorkerProcess:
 
     def ask(self, question: object, seconds: float) -> Any:
         """The answer to a question. Raises TimeoutError and EOFError as `read` does."""
-        return self._line(json.dumps(question) + "\n", seconds)
+        return self.read(seconds, json.dumps(question) + "\n")
 
-    def read(self, seconds: float) -> Any:
+    def read(self, seconds: float, question: str = "") -> Any:
         """The next line. Raises TimeoutError if it does not come in time, and EOFError if the process has ended.
 
         After any exception, including one such as KeyboardInterrupt, the process has been ended.
         """
-        return self._line("", seconds)
-
-    def _line(self, question: str, seconds: float) -> Any:
         assert self.process.stdin
         assert self.process.stdout
         try:

@@ -6,7 +6,6 @@ from typing import Annotated, Literal, Self
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SerializeAsAny,
     StrictInt,
@@ -33,10 +32,10 @@ Number = Annotated[float, BeforeValidator(_no_truth_value)]
 Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 
 
-class CommonSettings(BaseModel, ABC):
+class CommonSettings(
+    BaseModel, ABC, frozen=True, extra="forbid", ser_json_inf_nan="strings", use_attribute_docstrings=True
+):
     """The settings that every method has, and the method itself: `score`. `std` and `eps` normalise rewards (eq. 2)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", use_attribute_docstrings=True)
 
     name: str
     std: Literal["unbiased", "population"] = "unbiased"

@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.answers.kind import differing
 from restrain_openrlhf.answers.shown import Responses
 from restrain_openrlhf.answers.votes import MANY_MISSING, MissingSoFar, end_of
@@ -38,7 +38,7 @@ _OTHER_SAMPLING = (
 )
 
 
-class ReferenceRow(SampledRow):
+class ReferenceRow(SampledRow, frozen=True, extra="forbid"):
     """The frozen model's vote on one prompt, from n rollouts. Labels are numbered by first appearance.
 
     `classes` has the label of each answer, `counts` the votes of each label, and `keys` the key of each label's
@@ -48,8 +48,6 @@ class ReferenceRow(SampledRow):
     together and for some prompts to show, None for each that was cut off. `row` is the prompt's own data; mathematics
     needs none.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str | int | None = None
     prompt_hash: str
@@ -150,28 +148,13 @@ class ReferenceProvenance(Provenance):
     remedy = "Make it again with `restrain reference`."
     error = ReferencePassError
 
-    model: str
-    model_fingerprint: str
-    template: str
     prompt_set_hash: str
     prompt_count: int
-    n: int
-    temperature: float
-    top_p: float
-    max_new_tokens: int
     max_len: int
-    seed: int
-    # The kind of answer with its settings. Earlier versions, which only knew mathematics, did not write it.
-    answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
     extractor_version: str
     restrain_version: str
     # The identity of the agent that drew the trajectories; None for a single turn.
     agent: str | None = None
-
-    @property
-    def kind(self) -> AnswerKind:
-        """The kind of answer. Raises ConfigError if no such kind is installed."""
-        return parse_kind(self.answers)
 
 
 def missing_in(path: Path, made: ReferenceProvenance, many: float = MANY_MISSING) -> str | None:
@@ -275,14 +258,12 @@ def _refuse_other_pass(n: int, where: str, row: ReferenceRow) -> None:
         )
 
 
-class NeededReference(BaseModel):
+class NeededReference(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """How a run's reference must have been made. None: unknown to whoever asks, or of no importance.
 
     `n` is the number of rollouts per prompt, and `max_new_tokens` their limit. `agent` is the identity of the agent
     that draws trajectories, and here None means a single turn.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     model_fingerprint: str | None = None
     template: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.devices import detect
@@ -18,10 +18,8 @@ MOST_NAMED = 200
 MEMORY_SHARE = 0.9
 
 
-class Sampling(BaseModel):
+class Sampling(BaseModel, frozen=True, extra="forbid", populate_by_name=True):
     """How rollouts are drawn; lengths in tokens. An alias is OpenRLHF's flag of the same meaning."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     n: int = Field(16, alias="rollout.n_samples_per_prompt", ge=1, description="Rollouts per prompt.")
     temperature: float = Field(1.0, alias="rollout.temperature", ge=0, le=2, description="Sampling temperature.")

@@ -51,18 +51,14 @@ def run_in(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def imported_by(python: Path, folder: Path) -> Path:
-    done = run_in(folder, python, "-c", "import restrain_openrlhf; print(restrain_openrlhf.__file__)")
-    return Path(done.stdout.strip())
-
-
 def test_a_run_votes_by_a_kind_of_answer_of_another_distribution(tmp_path):
     (tmp_path / "wheels").mkdir()
     (tmp_path / "theirs").mkdir()
     ours = built(source(tmp_path / "source"), tmp_path / "wheels")
     theirs = built(written_by_the_user(tmp_path / "last-word"), tmp_path / "theirs")
     python = environment_with([ours, theirs], tmp_path / "environment")
-    assert python.parents[1] in imported_by(python, tmp_path).parents, "the wheel's, and not the checkout's"
+    imported = run_in(tmp_path, python, "-c", "import restrain_openrlhf; print(restrain_openrlhf.__file__)").stdout
+    assert python.parents[1] in Path(imported.strip()).parents, "the wheel's, and not the checkout's"
     job = Job(tmp_path, tmp_path / "prompts.jsonl")
     write_prompts(job.prompts, training_problems(16))
     words = ("cpu/demo_addition", *job.sets("reference=", "answers={name: last_word}", "rollouts.keep=all"))

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.evaluation.figures import (
-    Panel,
     RunCurves,
     distinct_names,
     draw_panels,
@@ -23,7 +22,7 @@ def legend(figure):
 
 def test_a_run_without_a_number_keeps_its_place_in_the_legend_and_others_their_colours():
     """A run without a reference policy has no KL."""
-    panels = [Panel("KL", number(KL)), Panel("loss", number(LOSS))]
+    panels = [("KL", number(KL)), ("loss", number(LOSS))]
     without = [replace(row, numbers={LOSS: 0.5}) for row in steps(3, kl=0.1)]
     both = [replace(row, numbers={LOSS: 0.5, KL: 0.1}) for row in steps(3, kl=0.1)]
     figure = draw_panels([RunCurves.of("no KL", without, panels), RunCurves.of("KL", both, panels)], panels * 3)
@@ -36,7 +35,7 @@ def test_a_run_without_a_number_keeps_its_place_in_the_legend_and_others_their_c
 
 @pytest.mark.parametrize(("length", "count"), [(5, 12), (22, 6), (30, 6), (70, 5)])
 def test_a_legend_of_long_names_is_inside_of_its_figure(length, count):
-    panels = [Panel("KL", number(KL))]
+    panels = [("KL", number(KL))]
     runs = [RunCurves.of("m" * length + str(place), steps(3, kl=0.1), panels) for place in range(count)]
     figure = draw_panels(runs, panels * 6)
     figure.draw_without_rendering()

@@ -171,26 +171,14 @@ def test_answers_are_right_by_their_own_kind():
     assert accuracy([row], {text_hash("Who?"): "Beatles"}, text).pass_at_1 == 0.5
 
 
-def reliability(*groups):
-    found = ReliabilitySoFar(4)
-    for answers in groups:
-        found.add(row(answers))
-    return found.rows()
-
-
 def test_reliability_by_majority_size():
-    rows = reliability(
-        ["1", "1", "1", "2"],  # majority of 3, right
-        ["2", "2", "1", "2"],  # majority of 3, wrong, but a right one is there
-        ["2", "3", "4", None],  # majority of 1, nothing right
-        [None, None, None, None],
-    )
+    found = ReliabilitySoFar(4)
+    found.add(row(["1", "1", "1", "2"]))  # majority of 3, right
+    found.add(row(["2", "2.0", "1", "4/2"]))  # majority of 3, wrong, but a right one is there
+    found.add(row(["2", "3", "4", None]))  # majority of 1, nothing right
+    found.add(row([None, None, None, None]))
+    rows = found.rows()
     assert [(row.size, row.problems) for row in rows] == [(0, 1), (1, 1), (3, 2)]
     three = rows[2]
     assert (three.majority_accuracy, three.mean_accuracy) == (0.5, 0.5)
     assert rows[1].majority_accuracy == 0.0
-
-
-def test_sizes_count_equal_answers():
-    (found,) = reliability(["1/2", "0.5", "2", None])
-    assert found.size == 2

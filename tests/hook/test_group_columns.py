@@ -42,17 +42,14 @@ def rollouts(prompt, *answers, kind=MATHEMATICS):
 
 def test_votes_are_taken_off_the_rollouts_and_what_is_trained_on_stays():
     samples = rollouts("1+1=", "2", "2", "3", None) + rollouts("2+2=", "4", "5", "6", "7")
+    again = rollouts("2+2=", "4", "5", "6", "7") + rollouts("1+1=", "1", "1", "1", "1")
     step = take_votes(samples, 4)
     assert (step.prompts, step.voters, step.majority_histogram) == (2, 8, (0, 1, 1, 0, 0))
     assert (step.missing_share_of_voters, step.truncated_share_of_voters) == (1 / 8, 1 / 8)
     assert (step.low_consensus_share, step.prompt_weight_mean, step.generated_tokens) == (0.5, 0.5, 100)
-    assert step.prompts_digest == take_votes(samples_again(), 4).prompts_digest
+    assert step.prompts_digest == take_votes(again, 4).prompts_digest
     assert step.advantage_neg_norm == pytest.approx(torch.cat([each.info[TRAINED_ON[1]] for each in samples]).norm())
     assert {frozenset(sample.info) for sample in samples} == {frozenset(TRAINED_ON)}
-
-
-def samples_again():
-    return rollouts("2+2=", "4", "5", "6", "7") + rollouts("1+1=", "1", "1", "1", "1")
 
 
 def test_majorities_are_equal_where_answers_are():

@@ -35,8 +35,8 @@ def test_it_is_the_mean_over_response_tokens_of_all_micro_batches():
     one = experience([[9.0, -1.0, -2.0]], [[0.0, -1.5, -2.0]], [[0, 1, 1]])
     other = experience([[-1.0, 5.0], [-3.0, -1.0]], [[-1.0, 0.0], [-2.0, -1.0]], [[1, 0], [1, 1]])
     gap = logprob_gap(GapSums.of([one, other]))
-    assert gap.mean == pytest.approx((0.5 + 0 + 0 + 1 + 0) / 5)
-    assert gap.relative == pytest.approx((0.5 + 1) / (1 + 2 + 1 + 3 + 1))
+    assert gap.logprob_gap == pytest.approx((0.5 + 0 + 0 + 1 + 0) / 5)
+    assert gap.logprob_gap_relative == pytest.approx((0.5 + 1) / (1 + 2 + 1 + 3 + 1))
 
 
 def test_the_peers_numbers_are_as_worked_by_hand():
@@ -131,7 +131,7 @@ def test_a_step_whose_rollouts_are_another_policys_is_not_trained_on(hooked):
     maker, make = step_of_a_stale_vllm(hooked)
     with pytest.raises(PolicyMismatchError, match="vLLM has other weights than the policy"):
         make()
-    assert LAST_STEP[maker].gap.relative == pytest.approx(1 - SURE / math.log(0.5))
+    assert LAST_STEP[maker].gap.logprob_gap_relative == pytest.approx(1 - SURE / math.log(0.5))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_step_whose_rollouts_are_another_policys_is_not_trained_on(hooked):
 def test_it_is_trained_on_where_that_is_expected(hooked, settings):
     maker, make = step_of_a_stale_vllm(hooked, **settings)
     assert len(make()) == 1
-    assert LAST_STEP[maker].gap.relative > 0.4
+    assert LAST_STEP[maker].gap.logprob_gap_relative > 0.4
 
 
 def test_probabilities_further_apart_than_rounding_are_warned_of_once(hooked, caplog):

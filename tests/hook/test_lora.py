@@ -46,19 +46,14 @@ MODELS = {
 def adapted(base, target_modules="all-linear", trained=True, dtype=torch.float32):
     """A LoRA model as the host makes one; `trained` gives B values, which begins as 0."""
     torch.manual_seed(0)
-    config = LoraConfig(
-        task_type=TaskType.CAUSAL_LM, r=4, lora_alpha=8, target_modules=target_modules, fan_in_fan_out=is_gpt2(base)
-    )
+    settings = {"r": 4, "lora_alpha": 8, "fan_in_fan_out": isinstance(base, GPT2LMHeadModel)}
+    config = LoraConfig(task_type=TaskType.CAUSAL_LM, target_modules=target_modules, **settings)
     model = get_peft_model(base.to(dtype), config).to(dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if trained and ("lora_B" in name or "lora_embedding_A" in name):
                 parameter.normal_(std=0.1)
     return model
-
-
-def is_gpt2(base):
-    return isinstance(base, GPT2LMHeadModel)
 
 
 def whole(model):

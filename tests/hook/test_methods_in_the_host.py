@@ -216,6 +216,6 @@ def test_the_leaves_of_trees_carry_their_entropy_and_log_probabilities(hooked, t
     maker, experiences = experiences_of(CASES["ettrl"], hooked, tmp_path)
     entropy = [math.log(2) / tokens for tokens in (10, 10, 10, 20)]
     assert column(experiences, "restrain/entropy") == pytest.approx(entropy * 2)
-    assert LAST_STEP[maker].gap.mean == 0
+    assert LAST_STEP[maker].gap.logprob_gap == 0
     # The three branches go on after the seven tokens before the digit.
     assert LAST_STEP[maker].votes.generated_tokens == 2 * (10 + 3 + 3 + 13)

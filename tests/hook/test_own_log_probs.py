@@ -69,7 +69,7 @@ def test_the_policy_is_not_asked_and_the_steps_own_gap_takes_the_place(hooked, t
     record = record.measured(StepGap(sums, {1: 0.5, 0: 0.25, 2: None}))
     assert record.rollout_gaps == [0.25, 0.5, None]
     assert record.scalars()["restrain/update_arrived"] == 0.9
-    assert (record.gap.relative, record.gap.mean, record.rounding) == (0.2, 0.1, math.sqrt(0.04))
+    assert (record.gap.logprob_gap_relative, record.gap.logprob_gap, record.rounding) == (0.2, 0.1, math.sqrt(0.04))
 
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"

@@ -14,8 +14,9 @@ from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.instrument import PATCHES, report
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more, is_expected
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, is_expected
 from tests.hook.test_unhooked import group_of, process
+from tests.unpatch import expect_no_more
 
 HERE = __name__
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6}}
@@ -47,19 +48,14 @@ def host(monkeypatch):
     return Host
 
 
-def patch_of(kind):
-    function = {Wrapping: "ours", Replacement: "instead"}[kind]
-    return kind("made_up_host", "Host.step", "(self, number)", f"{HERE}:{function}")
-
-
 def wrap(host):
     wrapt.wrap_function_wrapper(host, "step", foreign)
 
 
-@pytest.mark.parametrize("kind", [Wrapping, Replacement])
+@pytest.mark.parametrize(("kind", "function"), [(Wrapping, "ours"), (Replacement, "instead")])
 @pytest.mark.parametrize("order", sorted(set(permutations(["ours", "ours", "foreign", "foreign"]))))
-def test_ours_is_reached_once_and_leaves_alone(kind, order, host):
-    patch = patch_of(kind)
+def test_ours_is_reached_once_and_leaves_alone(kind, function, order, host):
+    patch = kind("made_up_host", "Host.step", "(self, number)", f"{HERE}:{function}")
     for who in order:
         if who == "ours":
             patch.apply()

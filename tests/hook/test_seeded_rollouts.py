@@ -16,7 +16,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from restrain_openrlhf.hook.agent import AgentExecutor
 from restrain_openrlhf.hook.policy import actor
-from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, TrainingRow, rollout_seed
+from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, TrainingRow, seed_of
 from tests.hook.in_process import Handle, Letters, host_arguments
 
 N = 4
@@ -122,7 +122,7 @@ def test_seeds_are_the_same_in_every_release():
     """A run that was begun with one release goes on with the next."""
     digest = hashlib.sha256(b"prompt:42:7").digest()
     assert Progress(prompts=7).next_visit(42).seed == int.from_bytes(digest[:8], "big") >> 1
-    assert rollout_seed(5, 0) == int.from_bytes(hashlib.sha256(b"rollout:5:0").digest()[:8], "big") >> 1
+    assert seed_of("rollout", 5, 0) == int.from_bytes(hashlib.sha256(b"rollout:5:0").digest()[:8], "big") >> 1
 
 
 class Policy:

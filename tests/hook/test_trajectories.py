@@ -26,7 +26,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (
     VOTERS,
     vote_columns,
 )
-from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, rollout_seed
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow, Visit, seed_of
 from restrain_openrlhf.hook.rollout.trajectories import GatheredRequests, load_executor
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE
 from tests.conftest import ROOT
@@ -215,7 +215,8 @@ def test_every_turn_of_every_trajectory_has_a_seed_of_its_own_that_follows_from_
         actor = Actor([TWO_TURNS, OTHER])
         drawn_by(actor, 2, TrainingRow(visit=Visit(0, 77)))
         runs.append({seed for _, seed, *_ in actor.asked})
-    assert runs[0] == runs[1] == {rollout_seed(rollout_seed(77, place), turn) for place in (0, 1) for turn in (0, 1)}
+    of_place = {place: seed_of("rollout", 77, place) for place in (0, 1)}
+    assert runs[0] == runs[1] == {seed_of("rollout", of_place[place], turn) for place in (0, 1) for turn in (0, 1)}
     assert len(runs[0]) == 4
 
 

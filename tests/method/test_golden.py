@@ -100,11 +100,6 @@ def test_sigma_zero_gives_the_majority_all_weight_and_ties_share_it():
     assert weight(group(12, 4), PromptFacts(reference=ReferenceVote(15, 16))).prompt_weight == 0.0
 
 
-def test_sigma_infinite_gives_every_label_the_same_weight():
-    weights = restrain(sigma=math.inf, kappa=0).score(group(12, 2, 2)).label_weights
-    assert weights == pytest.approx([1 / 3] * 3)
-
-
 def test_ttrl_ties_go_to_the_first_label_or_are_shared():
     first = build(parse_settings({"name": "ttrl"})).score([1, 0, 0, 1])
     shared = build(parse_settings({"name": "ttrl", "ties": "split"})).score([1, 0, 0, 1])

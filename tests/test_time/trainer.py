@@ -34,11 +34,6 @@ def flags_of(words: list[str]) -> dict[str, str]:
     return {word[2:]: value for word, value in zip(words, values, strict=True) if word.startswith("--")}
 
 
-def wait_for_the_end() -> None:
-    time.sleep(PATIENCE_SECONDS)
-    sys.exit("nobody ended this training")
-
-
 def keep_what_is_read(out: Path, hook: Path, flags: dict[str, str]) -> None:
     prompts, reference = Path(flags["data.prompt_dataset"]), Path(yaml.safe_load(hook.read_text())["reference"])
     read = {
@@ -74,7 +69,8 @@ def train(out: Path, hook: Path, flags: dict[str, str]) -> None:
         if step == plan.stop:
             os.kill(os.getppid(), signal.SIGTERM)
         if step in (plan.stop, plan.hold):
-            wait_for_the_end()
+            time.sleep(PATIENCE_SECONDS)
+            sys.exit("nobody ended this training")
     save(flags["actor.model_name_or_path"], Path(flags["ckpt.output_dir"]), last)
 
 

@@ -132,7 +132,6 @@ class Code(AnswerKind):
     def job(
         self, program: str, way: Literal["calls", "tests"], entry: str, inputs: tuple[str, ...], seconds: float
     ) -> Job:
-        """The job of a program for the sandbox."""
         return Job(
             source=program,
             way=way,

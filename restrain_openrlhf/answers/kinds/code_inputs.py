@@ -157,7 +157,6 @@ def literal(value: object) -> str:
 
 
 def value_for(parameter: Parameter, draws: Draws) -> Any:
-    """A value of the parameter's type."""
     written = parameter.annotation or _of_default(parameter.default) or TYPES.get(parameter.name.casefold())
     tree = parse((written or draws.pick(UNKNOWN)).strip("'\""))
     first = tree.body[0] if tree and tree.body else None

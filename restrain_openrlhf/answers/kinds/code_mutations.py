@@ -46,7 +46,6 @@ class Draws:
         return items[self.below(len(items))]
 
     def shuffled(self, items: Sequence[Item]) -> list[Item]:
-        """All items, in random order."""
         left = list(items)
         return [left.pop(self.below(len(left))) for _ in items]
 
@@ -203,7 +202,6 @@ class Rules:
 
 
 def rules_of(calls: Sequence[Arguments]) -> Rules:
-    """The rules that all calls obey."""
     rows = [call.positional for call in calls]
     width = min(map(len, rows), default=0)
     longest = max((len(each) for row in rows for each in row if isinstance(each, list)), default=0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from restrain_openrlhf.answers.kind import PROBLEM, ParsedCell, Row, read_columns
 from restrain_openrlhf.answers.kinds import reading
@@ -28,9 +28,7 @@ class _Labelled(BaseModel):
 _Listing = _Labelled | dict[str, str | None] | list[str]
 
 
-class _ChoiceColumns(BaseModel):
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
+class _ChoiceColumns(BaseModel, coerce_numbers_to_str=True):
     options: Annotated[_Listing | None, ParsedCell] = None
     choices: Annotated[_Listing | None, ParsedCell] = None
 

@@ -178,7 +178,6 @@ def number(value: float) -> str:
 
 
 def main() -> None:
-    """Report that it is ready, then serve until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["TZ"] = "UTC"

@@ -154,7 +154,6 @@ def judge_patches(not_patched: Sequence[str]) -> CheckOutcome:
 
 
 def as_words(cases: Sequence[GradientCase]) -> list[str]:
-    """The command line of this program for these cases."""
     return [json.dumps(asdict(case)) for case in cases]
 
 
@@ -252,7 +251,6 @@ def _experience(policy: Any, case: GradientCase) -> tuple[Any, float]:
 
 
 def _scored() -> dict[str, list[Any]]:
-    """The columns that a method adds to the rollouts."""
     import torch  # noqa: PLC0415
 
     from restrain_openrlhf.hook.rollout.group_columns import TRAINED_ON, columns  # noqa: PLC0415 - imports the stack

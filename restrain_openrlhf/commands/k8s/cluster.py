@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from restrain_openrlhf.commands.k8s.patches import Patch, json_patch
 from restrain_openrlhf.commands.k8s.stages import mappings
@@ -36,10 +36,8 @@ def _mapping(given: object) -> object:
     return parse_yaml(given, "--environment") if isinstance(given, str) else given
 
 
-class Cluster(BaseModel):
+class Cluster(BaseModel, frozen=True, extra="forbid"):
     """The cluster file. Each key is also an option of the commands; without it, the overlay's value stays."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     overlay: str | None = Field(
         None, description="An overlay, which is a folder of k8s/overlays: single-node or 8xa100-80g, for example."

@@ -154,7 +154,9 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
     # The calls come first, because they annotate the objects with digests.
     calls = [call for stage, file in files.items() for call in _calls(stage, file, manifests)]
     for stage, file in files.items():
-        write_whole(folder / file, _text_of(manifests[stage]))
+        # A job comes last, after the policies and configuration that its pods need.
+        objects = sorted(manifests[stage], key=lambda each: each["kind"] in JOBS)
+        write_whole(folder / file, yaml.safe_dump_all(objects, sort_keys=False))
     every = [each for objects in manifests.values() for each in objects]
     text = "\n".join([*_settings(every), "ready", *calls, 'say "Everything is complete."', ""])
     script = folder / "run.sh"
@@ -208,8 +210,3 @@ def _marked(stage: Stage, objects: Sequence[Manifest]) -> tuple[str, str]:
 
 def _resource(each: Manifest) -> str:
     return f"{each['kind'].lower()}/{each['metadata']['name']}"
-
-
-def _text_of(objects: Iterable[Manifest]) -> str:
-    """The objects as YAML. A job comes last, after the policies and configuration that its pods need."""
-    return yaml.safe_dump_all(sorted(objects, key=lambda each: each["kind"] in JOBS), sort_keys=False)

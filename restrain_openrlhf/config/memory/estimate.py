@@ -74,7 +74,6 @@ class Held:
 
     @property
     def stage(self) -> int:
-        """The ZeRO stage."""
         return int(self.flags["ds.zero_stage"])
 
     @property
@@ -105,7 +104,6 @@ class Held:
 
     @property
     def policy_phases(self) -> tuple[Phase, ...]:
-        """The phases on the policy's GPUs."""
         own = (Phase.EXPERIENCE, *TRAINING, Phase.SYNC)
         return (Phase.GENERATION, *own) if self.layout.engines_share else own
 
@@ -215,7 +213,6 @@ def _optimizer(held: Held) -> Iterator[MemoryLine]:
 
 
 def _reference(held: Held) -> Iterator[MemoryLine]:
-    """The frozen model."""
     if held.has_reference and not held.reference_on_the_host:
         formula = product(held.shape.parameters, BF16, divisor=held.layout.reference if held.stage == ZERO_3 else 1)
         yield MemoryLine("reference policy, bf16", *formula, held.reference_phases, True)

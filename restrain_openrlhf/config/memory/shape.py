@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, PositiveInt, ValidationError
 
 from restrain_openrlhf.config.documents import shipped_yaml
 from restrain_openrlhf.errors import ConfigError
@@ -23,10 +23,8 @@ class NoEstimateError(ConfigError):
     """The shape of a model is unknown, or the arithmetic does not cover the model or the flags."""
 
 
-class ModelShape(BaseModel):
+class ModelShape(BaseModel, frozen=True, extra="ignore"):
     """The entries of a Hugging Face config.json that determine the size of a dense decoder."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     model_type: str
     hidden_size: PositiveInt

@@ -86,7 +86,6 @@ def in_places(parts: Sequence[str], width: int) -> str:
 
 
 def write_prompts(path: Path, problems: Sequence[Problem]) -> None:
-    """Write the training file, which has only prompts."""
     write_rows(path, (PromptOnly(id=problem.id, problem=problem.problem, row=problem.row) for problem in problems))
 
 

@@ -46,7 +46,6 @@ def _draw(rng: random.Random, heldout: bool) -> Problem:
 
 
 def drawn_steps(rng: random.Random, heldout: bool) -> list[str]:
-    """The steps of a problem, in order."""
     (count,) = rng.choices(COUNTS, WEIGHTS)
     while True:
         steps = rng.choices(NAMES, k=count)

@@ -3,7 +3,6 @@
 import csv
 import operator
 import random
-import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,7 +38,7 @@ EXAMPLE = "3 plus 4"
 
 def is_heldout_addition(first: int, second: int) -> bool:
     """Whether an addition is held out. This does not depend on the order of its operands."""
-    return zlib.crc32(f"{min(first, second)}+{max(first, second)}".encode()) % ADDITIONS_ONE_IN == 0
+    return is_heldout(f"{min(first, second)}+{max(first, second)}", ADDITIONS_ONE_IN)
 
 
 def _addition(rng: random.Random, heldout: bool) -> Problem:
@@ -56,7 +55,6 @@ def _translation(rng: random.Random, heldout: bool) -> Problem:
 
 
 def drawn_words(rng: random.Random, heldout: bool) -> list[str]:
-    """The distinct words of a problem."""
     (count,) = rng.choices(COUNTS, WEIGHTS)
     while True:
         words = rng.sample(ENGLISH, count)

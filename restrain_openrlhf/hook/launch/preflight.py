@@ -1,6 +1,6 @@
 """Checks the inputs of a run, such as its prompts and its reference, before Ray, vLLM or a model starts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -105,11 +105,6 @@ class RunInputs:
         share = build(self.config.method).labelled_share
         return count if share is None else count + labelled * (copies_of_labelled(labelled, count, share) - 1)
 
-    def _evaluated(self) -> Iterator[PromptSource]:
-        """The sets of eval.dataset, whose prompts the host reads and renders as those of training."""
-        for name in filter(None, str(self.flags["eval.dataset"] or "").split(",")):
-            yield replace(self.source, dataset=name.strip(), split=self.flags["eval.split"])
-
     def load(self) -> tuple[NeededReference, Sequence[Prompt]]:
         """Read the prompts and check them with the model's tokenizer, without loading weights.
 
@@ -123,7 +118,9 @@ class RunInputs:
         # What an agent adds to the prompts, and which part of its turns is read, is not known here.
         if self.config.agent is None:
             self.reader.note = compare_forms(self.config.answers, ((each.text, each.row) for each in prompts))
-        for source in self._evaluated():
+        # The host reads and renders the prompts of eval.dataset as those of training.
+        for name in filter(None, str(self.flags["eval.dataset"] or "").split(",")):
+            source = replace(self.source, dataset=name.strip(), split=self.flags["eval.split"])
             reader = source.reader()
             for where, row in all_rows(source):
                 asked_in(source, where, row, reader)

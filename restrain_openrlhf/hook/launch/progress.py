@@ -22,8 +22,6 @@ def numbered(on_phase: OnPhase, total: int) -> OnPhase:
 
 
 class StepProgress:
-    """Prints a line with its time for each phase and step of a run."""
-
     def __init__(self, label: str, console: Console) -> None:
         self._label, self._console = label, console
         self._seconds: deque[float] = deque(maxlen=LATEST_STEPS)

@@ -46,7 +46,6 @@ class Alarm:
     limit: float
 
     def __str__(self) -> str:
-        """The alarm in one sentence."""
         if math.isnan(self.value):
             return f"{SIGNALS[self.rule]} was no finite number at step {self.step}"
         return (
@@ -147,20 +146,15 @@ class Watch:
 
     @classmethod
     def of(cls, config: RunConfig, rules: StopRules) -> "Watch":
-        """The watch over the run of this configuration."""
         share, reference = None, config.reference
         if reference is not None and reference.exists():
             votes = load_reference(reference).rows
             share = top_answer_share(config.answers.alike([row.majority_key for row in votes]))
         return cls(RunFolder(config.run_dir), rules, share)
 
-    def alarm(self, rows: Sequence[StepRow]) -> Alarm | None:
-        """The first alarm in these steps."""
-        return alarm(rows, self.base_share, self.rules)
-
     def should_stop(self, rows: Sequence[StepRow]) -> str | None:
         """Why the run should end after these steps, or None. Deletes models that are no longer needed."""
-        found = self.alarm(rows)
+        found = alarm(rows, self.base_share, self.rules)
         prune(self.folder, rows, found, 0 if found else self.rules.patience)
         return str(found) if found and self.rules.ends else None
 
@@ -169,7 +163,7 @@ class Watch:
 
         Where an alarm does not end a run, models are good in spite of it.
         """
-        found = self.alarm(rows)
+        found = alarm(rows, self.base_share, self.rules)
         counts = found if self.rules.ends else None
         models = saved_models(self.folder, rows, completion)
         prune(self.folder, rows, counts, completion=completion)

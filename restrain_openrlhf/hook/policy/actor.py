@@ -25,7 +25,7 @@ from restrain_openrlhf.hook.policy.experience import (
     rollout_gaps,
     sums_of,
 )
-from restrain_openrlhf.hook.rollout.training_data import shuffle_seed
+from restrain_openrlhf.hook.rollout.training_data import seed_of
 from restrain_openrlhf.records.metrics import CLIP_RATIO, ENTROPY, KL, LOSS, TRAINED_TOKENS
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
@@ -215,7 +215,7 @@ def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], 
     so far. DeepSpeed keeps that number in its checkpoints, so a resumed run shuffles as before.
     """
     if config_here().seeded_rollouts:
-        torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
+        torch.manual_seed(seed_of("shuffle", trainer.args.train.seed, trainer.actor.model.global_steps))
     group = trainer.strategy.ds_device_mesh["dp"].get_group()
     own = OwnLogProbs(group) if config_here().own_old_log_probs else None
     with (

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -32,28 +32,20 @@ GAP_OF_STEP = "restrain/gap_of_step"
 
 @dataclass(frozen=True)
 class LogProbGap:
-    """`mean` of |log p_vLLM − log π| over response tokens, in nats; `relative` to the mean of |log p_vLLM|.
+    """The mean of |log p_vLLM − log π| over response tokens, in nats, and relative to the mean of |log p_vLLM|.
 
     An error of δ in a logit moves the log-probability of a token of probability p by (1 − p) δ, and |log p| is about
     1 − p: so the relative gap is about the logits' error, however sure the policy is of its tokens.
 
     With r = π / p_vLLM of a token, `mismatch_kl` (prime-rl's name) is the mean of r − log r − 1, which estimates
     KL(p_vLLM ‖ π) in nats, and `token_mult_prob_error` (NeMo-RL's name) is the mean of e^|log r|. They are 0 and 1
-    where vLLM and the policy agree. `mean` is slime's train_rollout_logprob_abs_diff, taken per token.
+    where vLLM and the policy agree. `logprob_gap` is slime's train_rollout_logprob_abs_diff, taken per token.
     """
 
-    mean: float
-    relative: float
+    logprob_gap: float
+    logprob_gap_relative: float
     mismatch_kl: float
     token_mult_prob_error: float
-
-    def scalars(self) -> dict[str, float]:
-        return {
-            "logprob_gap": self.mean,
-            "logprob_gap_relative": self.relative,
-            "mismatch_kl": self.mismatch_kl,
-            "token_mult_prob_error": self.token_mult_prob_error,
-        }
 
 
 @dataclass(frozen=True)
@@ -136,7 +128,7 @@ class StepRecord:
         )
 
     def scalars(self) -> dict[str, float]:
-        gap = self.gap.scalars() if self.gap else {}
+        gap = asdict(self.gap) if self.gap else {}
         named = {f"restrain/{name}": value for name, value in {**self.votes.scalars(), **gap}.items()}
         arrived = {} if self.update_arrived is None else {UPDATE_ARRIVED: self.update_arrived}
         return {**named, **self.agent, **arrived}
@@ -223,8 +215,8 @@ def warn_once(warnings: Mapping[str, str | None], warned: frozenset[str]) -> fro
 def logprob_gap(sums: GapSums) -> LogProbGap:
     count = max(sums.tokens, 1)
     return LogProbGap(
-        mean=sums.apart / count,
-        relative=sums.apart / sums.size if sums.apart else 0.0,
+        logprob_gap=sums.apart / count,
+        logprob_gap_relative=sums.apart / sums.size if sums.apart else 0.0,
         mismatch_kl=sums.mismatch / count,
         token_mult_prob_error=1 + sums.factor / count,
     )
@@ -269,14 +261,14 @@ def rollout_gaps(mask: torch.Tensor, rollout: torch.Tensor, policy: torch.Tensor
 
 def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
     """Raises PolicyMismatchError if the relative gap is above the limit, so another policy drew the rollouts."""
-    if limit is not None and not gap.relative <= limit:
+    if limit is not None and not gap.logprob_gap_relative <= limit:
         raise PolicyMismatchError(
-            f"vLLM's log-probabilities of the sampled tokens differ from the policy's by {gap.mean:.3g} nats a token, "
-            f"{gap.relative:.0%} of their mean size; logprob_gap_limit is {limit:.0%}. Rounding does not explain "
-            "that: vLLM has other weights than the policy, or computes another model. The run stopped before it "
-            "trained on this step, and the checkpoints are unchanged. Compare vLLM's and transformers' versions and "
-            "numeric types on all nodes. If such a gap is expected (quantised rollouts), raise logprob_gap_limit, or "
-            "set it to null."
+            f"vLLM's log-probabilities of the sampled tokens differ from the policy's by {gap.logprob_gap:.3g} nats a "
+            f"token, {gap.logprob_gap_relative:.0%} of their mean size; logprob_gap_limit is {limit:.0%}. Rounding "
+            "does not explain that: vLLM has other weights than the policy, or computes another model. The run stopped "
+            "before it trained on this step, and the checkpoints are unchanged. Compare vLLM's and transformers' "
+            "versions and numeric types on all nodes. If such a gap is expected (quantised rollouts), raise "
+            "logprob_gap_limit, or set it to null."
         )
 
 

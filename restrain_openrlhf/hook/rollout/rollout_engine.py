@@ -8,10 +8,9 @@ from itertools import count
 from typing import Any, Generic, Self, TypeVar
 
 from restrain_openrlhf.errors import GroupError
-from restrain_openrlhf.hook.rollout.training_data import rollout_seed
+from restrain_openrlhf.hook.rollout.training_data import seed_of
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan, token_entropy
 
-Span = tuple[int, int]
 T = TypeVar("T")
 Draw = Callable[[int], Awaitable[Sequence[T]]]
 
@@ -122,13 +121,9 @@ class Turn:
     log_probs: list[float] | None
 
     @property
-    def span(self) -> Span:
+    def span(self) -> tuple[int, int]:
         """The positions of the generated tokens in the trajectory."""
         return len(self.before), len(self.before) + len(self.tokens)
-
-    def is_in(self, trajectory: Sequence[int]) -> bool:
-        """Whether the trajectory contains this turn. An agent may ask for tokens that it does not keep."""
-        return list(trajectory[: self.span[1]]) == [*self.before, *self.tokens]
 
 
 class RecordingEngine:
@@ -151,7 +146,7 @@ class RecordingEngine:
         """The engine's output. An error of the engine is kept as `failure`, to tell it from an error of the agent."""
         asked, request = deepcopy(sampling_params), next(self._requests)
         if self._seed is not None:
-            asked.seed = rollout_seed(self._seed, request)
+            asked.seed = seed_of("rollout", self._seed, request)
         if self._log_probs:
             asked.logprobs = asked.logprobs or 0
         try:
@@ -170,7 +165,8 @@ class RecordingEngine:
         return sum(len(turn.tokens) for turn in self.turns)
 
     def kept(self, trajectory: Sequence[int]) -> list[Turn]:
-        return [turn for turn in self.turns if turn.is_in(trajectory)]
+        """The turns that the trajectory contains. An agent may ask for tokens that it does not keep."""
+        return [turn for turn in self.turns if list(trajectory[: turn.span[1]]) == [*turn.before, *turn.tokens]]
 
     def log_probs(self, trajectory: Sequence[int]) -> list[float]:
         """The log-probability of each token of the trajectory; 0 for tokens that the policy did not generate."""
@@ -228,7 +224,7 @@ class Sampler:
         parameters.min_tokens = min(max(parameters.min_tokens - len(response), 0), room)
         parameters.logprobs = self.top_k or 0
         if self.seed is not None:
-            parameters.seed = rollout_seed(self.seed, place)
+            parameters.seed = seed_of("rollout", self.seed, place)
         output = await self.engine.generate([*self.prompt, *response], parameters, self.multi_modal_data)
         return self._chain(output.outputs[0])
 

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +16,7 @@ from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.outputs import replacing
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.rollout.group_columns import PLACE
-from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, with_visits
+from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, TrainingRow
 from restrain_openrlhf.machine.patching import original_of
 from restrain_openrlhf.records.folder import RunFolder
 
@@ -47,8 +47,11 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
 def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Wraps SamplesGenerator._dispatch_prompts_to_vllm: sends a reference to the tokenizer, and seeds prompts."""
     if config_here().seeded_rollouts:
-        progress = PROGRESS.setdefault(generator, Progress())
-        numbered = with_visits(args[LABELS_POSITION], progress, generator.args.train.seed)
+        progress, seed = PROGRESS.setdefault(generator, Progress()), generator.args.train.seed
+        numbered = [
+            replace(label, visit=progress.next_visit(seed)) if isinstance(label, TrainingRow) else label
+            for label in args[LABELS_POSITION]
+        ]
         args = (*args[:LABELS_POSITION], numbered, *args[LABELS_POSITION + 1 :])
     with tokenizer_by_reference(generator):
         return wrapped(*args, **kwargs)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
@@ -43,7 +43,7 @@ class Progress:
     def next_visit(self, train_seed: int) -> Visit:
         """The visit to the prompt that is dispatched now. Every visit to the same prompt has another seed."""
         place, self.prompts = self.prompts, self.prompts + 1
-        return Visit(place, _seed("prompt", train_seed, place))
+        return Visit(place, seed_of("prompt", train_seed, place))
 
 
 # The progress of each of the host's sample generators. A run that resumes sets it (hook/run_log.py).
@@ -106,14 +106,6 @@ def refuse_unlabelled(dataset: Any) -> None:
             f"{len(without)} of {len(dataset.prompts)} problems of eval.dataset have no gold answer, for example "
             f"{without[0][:60]!r}. Name the column of the answers in data.label_key, or leave eval.dataset out."
         )
-
-
-def with_visits(labels: Sequence[Any], progress: Progress, train_seed: int) -> list[Any]:
-    """The labels of one dispatch, in which training rows get the run's next visits, counted in `progress`."""
-    return [
-        replace(label, visit=progress.next_visit(train_seed)) if isinstance(label, TrainingRow) else label
-        for label in labels
-    ]
 
 
 def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -237,17 +229,11 @@ def preprocess_data(
     return prompt, LabelWithRow(label, own)
 
 
-def rollout_seed(group_seed: int, place: int) -> int:
-    """The seed of the rollout at `place` in its group. Rollouts with equal seeds would be equal."""
-    return _seed("rollout", group_seed, place)
+def seed_of(use: Literal["prompt", "rollout", "shuffle"], seed: int, place: int) -> int:
+    """The seed of the prompt, of the rollout in its group, or of the training step at this place below a `seed`.
 
-
-def shuffle_seed(train_seed: int, optimizer_steps: int) -> int:
-    """The seed of a policy process for the training step that begins after this number of optimizer steps."""
-    return _seed("shuffle", train_seed, optimizer_steps)
-
-
-def _seed(use: str, *numbers: int) -> int:
-    """A seed of 63 bits, because torch and vLLM read a seed as a signed 64-bit number."""
-    digest = hashlib.sha256(":".join([use, *map(str, numbers)]).encode()).digest()
+    It has 63 bits, because torch and vLLM read a seed as a signed 64-bit number. Rollouts with equal seeds would be
+    equal.
+    """
+    digest = hashlib.sha256(f"{use}:{seed}:{place}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

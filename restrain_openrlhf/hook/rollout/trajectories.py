@@ -19,7 +19,7 @@ from restrain_openrlhf.config.yaml_file import Agent
 from restrain_openrlhf.errors import ConfigError, GroupError
 from restrain_openrlhf.hook.rollout.group_columns import AGENT_FAILED, AGENT_LOG, AGENT_REWARD, AGENT_TURNS
 from restrain_openrlhf.hook.rollout.rollout_engine import RecordingEngine, all_or_none
-from restrain_openrlhf.hook.rollout.training_data import rollout_seed
+from restrain_openrlhf.hook.rollout.training_data import seed_of
 from restrain_openrlhf.reference.offline_engine import Rollout, RolloutEngine, Sampling, prompt_seed
 from restrain_openrlhf.reference.prompts import Prompt
 
@@ -70,7 +70,7 @@ class WrappedAgent:
         `ask` has the host's arguments for a rollout (utils/agent.py, AgentExecutorBase.execute). Also raises what the
         engine raises.
         """
-        seeds = [None if seed is None else rollout_seed(seed, place) for place in range(n)]
+        seeds = [None if seed is None else seed_of("rollout", seed, place) for place in range(n)]
         drawn = await all_or_none([self.trajectory(ask, each, log_probs) for each in seeds])
         errors = [each.error for each in drawn if each.error is not None]
         self._failed_prompts = self._failed_prompts + 1 if len(errors) == n else 0

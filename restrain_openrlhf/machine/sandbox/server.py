@@ -29,7 +29,6 @@ PATIENCE_SECONDS, IDLE_SHARE = 2.0, 0.002
 
 
 def main() -> None:
-    """Report ready, then serve until the other end closes."""
     sys.path[:] = [folder for folder in sys.path if not os.path.isdir(os.path.join(folder, "restrain_openrlhf"))]
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     control = socket.socket(fileno=0)

@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from restrain_openrlhf.answers import MATHEMATICS, AnyKind
 from restrain_openrlhf.config.documents import blocks, read_yaml, typed
+from restrain_openrlhf.config.yaml_file import Block
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
 from restrain_openrlhf.scoring.library import refuse_unserved
@@ -18,11 +19,7 @@ MIN_TOKEN_LENGTH = 16
 EndText = Annotated[str, Field(min_length=1)]
 
 
-class _Block(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-class Timing(_Block, strict=True):
+class Timing(Block, strict=True):
     """Times in seconds. OpenRLHF's client (openrlhf/utils/agent.py) makes five tries of 180 s, one second apart.
 
     `hold` is below 180, so that the service ends a try and not a dead socket. `deadline` is below the sum of all tries.
@@ -42,7 +39,7 @@ class Timing(_Block, strict=True):
     """Seconds after SIGTERM that open requests have to complete."""
 
 
-class RequestLimits(_Block, strict=True):
+class RequestLimits(Block, strict=True):
     """Counts and bytes beyond which a request is refused."""
 
     pending: int = Field(32_768, ge=1)
@@ -51,7 +48,7 @@ class RequestLimits(_Block, strict=True):
     """Largest body of a request, in bytes."""
 
 
-class ServiceBlock(_Block):
+class ServiceBlock(Block):
     """The `service:` block."""
 
     group_size: int = Field(strict=True, ge=2, le=4096)
@@ -70,7 +67,7 @@ class ServiceBlock(_Block):
     limits: RequestLimits = RequestLimits()
 
 
-class ServiceConfig(_Block):
+class ServiceConfig(Block):
     """A whole configuration file of `restrain serve`."""
 
     method: MethodSettings

@@ -33,7 +33,7 @@ def of_the_trainer() -> set[str]:
 
     numbers = ("int", "float", int, float)
     votes = {f"restrain/{field.name}" for field in dataclasses.fields(StepVotes) if field.type in numbers}
-    gap = {f"restrain/{name}" for name in LogProbGap(0, 0, 0, 1).scalars()}
+    gap = {f"restrain/{name}" for name in LogProbGap.__dataclass_fields__}
     return votes | gap | {NOT_FINITE, *SPEEDS, *HOST}
 
 

@@ -70,7 +70,8 @@ def rollouts(standing):
 def test_the_hosts_estimator_subtracts_the_batchs_mean_from_the_net_advantage_and_no_more(rollouts):
     samples, tokenizer = rollouts
     found = [(sample.info[POSITIVE].item(), sample.info[NEGATIVE].item()) for sample in samples]
-    assert found == [pytest.approx(pair, rel=1e-6) for answers in GROUPS.values() for pair in pairs_of(answers)]
+    wanted = [pair.expected for answers in GROUPS.values() for pair in expected(answers)]
+    assert found == [pytest.approx(pair, rel=1e-6) for pair in wanted]
     net = np.array([sum(pair) for pair in found])
     advantage = SimpleNamespace(estimator="flash_reinforce", no_std_norm=False, gamma=1.0, lambd=1.0)
     arguments = SimpleNamespace(
@@ -87,7 +88,3 @@ def test_the_hosts_estimator_subtracts_the_batchs_mean_from_the_net_advantage_an
     (made,) = maker.compute_advantages_and_returns([batch])
     applied = (made.advantages * made.action_mask).sum(-1) / made.action_mask.sum(-1)
     np.testing.assert_allclose(applied.numpy(), net - net.mean(), atol=1e-6)
-
-
-def pairs_of(answers):
-    return [pair.expected for pair in expected(answers)]
