@@ -3,14 +3,16 @@
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.answers.votes import StepVote
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.prompt_reader import column_of, has_column, text_of
 from restrain_openrlhf.data.tables import Cells, is_table, placed_rows
 from restrain_openrlhf.errors import DataError
@@ -35,10 +37,14 @@ class Visit:
 
 @dataclass
 class Progress:
-    """Training steps (rollout batches) and prompts drawn since the run began, however often it was started."""
+    """Training steps (rollout batches) and prompts drawn since the run began, however often it was started.
+
+    `past` has the votes so far of each prompt, by its `text_hash`, if the method reads them.
+    """
 
     steps: int = 0
     prompts: int = 0
+    past: dict[str, tuple[StepVote, ...]] = field(default_factory=dict)
 
     def next_visit(self, train_seed: int) -> Visit:
         """The visit to the prompt that is dispatched now. Every visit to the same prompt has another seed."""
@@ -54,12 +60,14 @@ PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 class TrainingRow:
     """The label of a prompt whose rollouts are trained on. `gold` is None unless the method reads gold.
 
-    `row` is what the kind of answer reads of the prompt's row, and None if only the prompt's text is known.
+    `row` is what the kind of answer reads of the prompt's row, and None if only the prompt's text is known. `past` has
+    the prompt's votes in earlier steps, if the method reads them.
     """
 
     gold: str | None = None
     visit: Visit | None = None
     row: Row | None = None
+    past: tuple[StepVote, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,13 @@ def with_visits(labels: Sequence[Any], progress: Progress, train_seed: int) -> l
         replace(label, visit=progress.next_visit(train_seed)) if isinstance(label, TrainingRow) else label
         for label in labels
     ]
+
+
+def with_past(prompts: Sequence[str], labels: Sequence[Any], progress: Progress) -> list[Any]:
+    """The labels of one dispatch, in which training rows get the votes so far of their prompts."""
+    known = [progress.past.get(text_hash(prompt), ()) for prompt in prompts]
+    pairs = zip(labels, known, strict=True)
+    return [replace(label, past=past) if isinstance(label, TrainingRow) else label for label, past in pairs]
 
 
 def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
