@@ -30,7 +30,6 @@ from restrain_openrlhf.records.metrics import (
     TRAINED_PER_SECOND,
     TRAINED_TOKENS,
     VOTES_FILE,
-    add_votes,
     append_row,
     read_held_out,
     read_votes,
@@ -64,8 +63,10 @@ def init_checkpoint_states(trainer: Any) -> dict[str, Any]:
     make_policy_the_reference(trainer.experience_maker)
     # With the asynchronous trainer, another process draws rollouts and evaluations.
     if hasattr(trainer, "samples_generator"):
-        past = read_votes(run, states["global_step"]) if (run := run_with_votes()) else {}
-        PROGRESS[trainer.samples_generator] = Progress(states["global_step"], states["total_consumed_prompts"], past)
+        progress = Progress(states["global_step"], states["total_consumed_prompts"])
+        if run := run_with_votes():
+            progress.past = read_votes(run, states["global_step"])
+        PROGRESS[trainer.samples_generator] = progress
         evaluate_left_out(trainer, states["global_step"])
     return states
 
@@ -133,7 +134,8 @@ class RunLog:
         if run := run_with_votes():
             votes = votes_of_prompts(record.scored)
             append_row(run / VOTES_FILE, global_step, {"votes": [asdict(vote) for vote in votes]})
-            add_votes(PROGRESS[self._generator].past, votes)
+            for vote in votes:
+                PROGRESS[self._generator].past[vote.prompt] += (vote,)
         publish(config.metrics.parent.name if config.metrics else "", global_step, numbers(logs_dict))
         if global_step % self._every == 0:
             for tracker in self._trackers:

@@ -3,7 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,19 +123,14 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: math.nan if value is None else value for name, value in row.items()}
 
 
-def add_votes(past: dict[str, tuple[StepVote, ...]], votes: Iterable[StepVote]) -> None:
-    """Add a step's votes to those so far of its prompts."""
-    for vote in votes:
-        past[vote.prompt] = (*past.get(vote.prompt, ()), vote)
-
-
-def read_votes(run_dir: Path, step: int) -> dict[str, tuple[StepVote, ...]]:
+def read_votes(run_dir: Path, step: int) -> defaultdict[str, tuple[StepVote, ...]]:
     """Each prompt's votes in all steps up to `step`, after which a run goes on. Raises RunError without that step."""
-    past, last = dict[str, tuple[StepVote, ...]](), 0
+    past, last = defaultdict[str, tuple[StepVote, ...]](tuple), 0
     for row in FollowedFile(run_dir / VOTES_FILE).new_rows():
         if row["step"] <= step:
             last = row["step"]
-            add_votes(past, (StepVote(**vote) for vote in row["votes"]))
+            for vote in row["votes"]:
+                past[vote["prompt"]] += (StepVote(**vote),)
     if last != step:
         raise RunError(
             f"{run_dir / VOTES_FILE}: has no step {step}, after which the run goes on, and its method reads the votes "

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -44,7 +45,7 @@ class Progress:
 
     steps: int = 0
     prompts: int = 0
-    past: dict[str, tuple[StepVote, ...]] = field(default_factory=dict)
+    past: defaultdict[str, tuple[StepVote, ...]] = field(default_factory=lambda: defaultdict(tuple))
 
     def next_visit(self, train_seed: int) -> Visit:
         """The visit to the prompt that is dispatched now. Every visit to the same prompt has another seed."""
@@ -126,8 +127,7 @@ def with_visits(labels: Sequence[Any], progress: Progress, train_seed: int) -> l
 
 def with_past(prompts: Sequence[str], labels: Sequence[Any], progress: Progress) -> list[Any]:
     """The labels of one dispatch, in which training rows get the votes so far of their prompts."""
-    known = [progress.past.get(text_hash(prompt), ()) for prompt in prompts]
-    pairs = zip(labels, known, strict=True)
+    pairs = zip(labels, (progress.past[text_hash(prompt)] for prompt in prompts), strict=True)
     return [replace(label, past=past) if isinstance(label, TrainingRow) else label for label, past in pairs]
 
 

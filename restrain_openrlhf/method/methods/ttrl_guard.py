@@ -60,32 +60,25 @@ class TtrlGuard(SeparatesVoters, PenalizesOnlyMissing):
         return frozenset({"history"})
 
     def score(self, votes: Votes, facts: PromptFacts) -> GroupScore:
-        past, now = facts.history.votes, votes.majority_count / votes.n
+        past, plain = facts.history.votes, self.of_labels(votes, majority(votes))
         flips = [*(vote.flipped for vote in past), facts.history.is_flipped_by(votes)]
-        means = self.means([*(vote.share for vote in past), now])
-        weight = self.frs(flips, means, now) * self.rcsu(flips, means)
-        plain = self.of_labels(votes, majority(votes))
+        weight = self.weight(flips, [*(vote.share for vote in past), votes.majority_count / votes.n])
         bonus = self.beta_max * flips[-1] * by_label(votes, self.minorities(votes)) * np.abs(plain.pair.net).mean()
         return replace(plain, pair=AdvantagePair.of(plain.pair.net + bonus).times(weight), prompt_weight=weight)
 
-    def means(self, shares: Sequence[float]) -> list[float]:
-        """The mean MR at each step of the prompt from its W-th on; `shares` has MR of all its steps."""
-        return [fmean(shares[end - self.window : end]) for end in range(self.window, len(shares) + 1)]
-
-    def frs(self, flips: Sequence[bool], means: Sequence[float], share: float) -> float:
-        """w, by F of all steps, and by the mean MR and MR of this one."""
-        high = [mean > self.tau_mr for mean in means]
-        is_locked = not any(flips) and high[-1:] == [True] and sum(high) <= self.window
-        is_contradictory = flips[-1] and share > self.tau_mr
+    def weight(self, flips: Sequence[bool], shares: Sequence[float]) -> float:
+        """w s, by F and MR at all steps of the prompt, of which this group's is the last."""
+        means = [fmean(shares[end - self.window : end]) for end in range(self.window, len(shares) + 1)]
+        # Before step W there is no mean, and 0 is above no threshold.
+        mean, times = [0.0, *means][-1], sum(each > self.tau_mr for each in means)
+        is_locked = not any(flips) and mean > self.tau_mr and times <= self.window
+        is_contradictory = flips[-1] and shares[-1] > self.tau_mr
         w = (1 - self.lambda1 * flips[-1]) * (1 - self.lambda2 * is_contradictory) * (1 - self.lambda2 / 2 * is_locked)
-        return max(0.1, w)
-
-    def rcsu(self, flips: Sequence[bool], means: Sequence[float]) -> float:
-        """The factor s, by the same."""
-        return 1 - self.p_skip * (any(flips) and any(mean > self.theta_mr for mean in means[-1:]))
+        return max(0.1, w) * (1 - self.p_skip * (any(flips) and mean > self.theta_mr))
 
     def minorities(self, votes: Votes) -> Floats:
         """b_y of each label, (m,); 0 for the majority and for rare labels."""
         counts = np.array(votes.counts, dtype=np.float64) * (majority(votes) == 0)
         common = np.where(counts >= max(1, votes.n // self.min_votes_denom), counts, 0.0)
-        return common / max(common.sum(), 1.0)
+        shares: Floats = common / max(common.sum(), 1.0)
+        return shares
