@@ -8,7 +8,7 @@ from typing import Self
 
 from restrain_openrlhf.answers.kind import AnswerKind, Row
 from restrain_openrlhf.answers.shown import Responses, Sample
-from restrain_openrlhf.method.types import Votes, count_votes
+from restrain_openrlhf.method.types import PastVote, Votes, count_votes
 
 # Share of rollouts. If more have no answer, the prompts, their template or the length limit do not fit.
 MANY_MISSING = 0.2
@@ -49,6 +49,14 @@ class GroupAnswers:
     def majority(self) -> str | None:
         """The representative of the largest class, of equally large ones the first to appear; None without answers."""
         return self.representatives()[self.votes.majority] if self.votes.counts else None
+
+
+@dataclass(frozen=True)
+class StepVote(PastVote):
+    """The vote in one step of a prompt, by its `text_hash`: the majority as written, None where nobody answered."""
+
+    prompt: str
+    majority: str | None
 
 
 def representative(answers: Iterable[str] | Counter[str]) -> str:

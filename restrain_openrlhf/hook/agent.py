@@ -143,7 +143,12 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         drawn = await (self._draw(call, row, n) if self._agent is None else self._draw_by(self._agent, call, row, n))
         own = None if row.row is None else dict(row.row)
         request = GroupRequest(
-            prompt=call.prompt, responses=drawn.responses, gold=row.gold, entropies=drawn.entropies, row=own
+            prompt=call.prompt,
+            responses=drawn.responses,
+            gold=row.gold,
+            entropies=drawn.entropies,
+            row=own,
+            past=row.past,
         )
         score = await self._score(request, needed)
         rewards = score.rewards if is_active() else score.pair.net

@@ -19,9 +19,9 @@ from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.hook.fixes.lora import make_policy_the_reference
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.policy.experience import GAP_OF_STEP, LAST_STEP
-from restrain_openrlhf.hook.rollout.group_columns import GENERATED, ScoredGroup
+from restrain_openrlhf.hook.rollout.group_columns import GENERATED, ScoredGroup, votes_of_prompts
 from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress
-from restrain_openrlhf.method import GroupScore
+from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout, as_parquet, drop_from, kept_files, write_step
 from restrain_openrlhf.records.metrics import (
     GENERATED_PER_SECOND,
@@ -29,8 +29,10 @@ from restrain_openrlhf.records.metrics import (
     NOT_FINITE,
     TRAINED_PER_SECOND,
     TRAINED_TOKENS,
+    VOTES_FILE,
     append_row,
     read_held_out,
+    read_votes,
 )
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
 from restrain_openrlhf.scoring.wire import GroupRequest
@@ -61,7 +63,10 @@ def init_checkpoint_states(trainer: Any) -> dict[str, Any]:
     make_policy_the_reference(trainer.experience_maker)
     # With the asynchronous trainer, another process draws rollouts and evaluations.
     if hasattr(trainer, "samples_generator"):
-        PROGRESS[trainer.samples_generator] = Progress(states["global_step"], states["total_consumed_prompts"])
+        progress = Progress(states["global_step"], states["total_consumed_prompts"])
+        if run := run_with_votes():
+            progress.past = read_votes(run, states["global_step"])
+        PROGRESS[trainer.samples_generator] = progress
         evaluate_left_out(trainer, states["global_step"])
     return states
 
@@ -83,6 +88,12 @@ def evaluate_left_out(trainer: Any, step: int) -> None:
     trainer.evaluate(step, **{**trainer.generate_kwargs, **sampling})
 
 
+def run_with_votes() -> Path | None:
+    """The run's folder if its method reads votes of earlier steps, which are kept there; else None."""
+    config = config_here()
+    return config.metrics.parent if config.metrics and build(config.method).reads_history else None
+
+
 def log_by_us(trainer: Any) -> None:
     """Make the host hand the numbers of every step and evaluation to a RunLog, which passes them on to its trackers."""
     if not isinstance(trainer.wandb_logger, RunLog):
@@ -102,7 +113,7 @@ class RunLog:
         trackers = (trainer.wandb_logger, trainer.tensorboard_logger)
         self._trackers = [tracker for tracker in trackers if tracker]
         self._every = trainer.args.logger.logging_steps
-        self._maker = trainer.experience_maker
+        self._maker, self._generator = trainer.experience_maker, getattr(trainer, "samples_generator", None)
         config = config_here()
         self._keeping: Keeping | None = None
         if config.metrics is not None:
@@ -117,8 +128,14 @@ class RunLog:
         logs_dict |= tokens_per_second(logs_dict)
         logs_dict |= not_finite(logs_dict)
         if config.metrics is not None and self._keeping is not None:
-            logs_dict |= self._keeping.keep(global_step, record.scored, record.rollout_gaps)
+            scored = record.scored if config.keeps_rollouts else []
+            logs_dict |= self._keeping.keep(global_step, scored, record.rollout_gaps)
             append_step(config.metrics, global_step, logs_dict, record.votes)
+        if run := run_with_votes():
+            votes = votes_of_prompts(record.scored)
+            append_row(run / VOTES_FILE, global_step, {"votes": [asdict(vote) for vote in votes]})
+            for vote in votes:
+                PROGRESS[self._generator].past[vote.prompt] += (vote,)
         publish(config.metrics.parent.name if config.metrics else "", global_step, numbers(logs_dict))
         if global_step % self._every == 0:
             for tracker in self._trackers:

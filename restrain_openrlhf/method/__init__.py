@@ -3,12 +3,13 @@
 from restrain_openrlhf.method import methods  # noqa: F401  (each file in it registers its methods)
 from restrain_openrlhf.method.method import Method, build
 from restrain_openrlhf.method.settings import METHODS, MethodSettings, parse_settings, register, setting_names
-from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts, ReferenceVote, Votes
+from restrain_openrlhf.method.types import AdvantagePair, GroupScore, History, PromptFacts, ReferenceVote, Votes
 
 __all__ = [
     "METHODS",
     "AdvantagePair",
     "GroupScore",
+    "History",
     "Method",
     "MethodSettings",
     "PromptFacts",

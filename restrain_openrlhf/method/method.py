@@ -57,6 +57,11 @@ class Method:
         """Whether it selects prompts by the offline pass of the frozen model, or reads it."""
         return self.selection is not None or "reference" in self.reads
 
+    @property
+    def reads_history(self) -> bool:
+        """Whether it reads the prompt's votes in earlier steps of the run."""
+        return "history" in self.reads
+
     def score(self, classes: Classes, facts: PromptFacts = NO_FACTS) -> GroupScore:
         """The score of one group; `classes` has one label per voting rollout, None for a missing answer.
 

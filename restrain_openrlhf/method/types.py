@@ -108,15 +108,41 @@ Selection = Callable[[Sequence[float]], list[int]]
 # A method, from a group's votes to the score of its trained rollouts.
 Score = Callable[[Votes, "PromptFacts"], "GroupScore"]
 # Names of PromptFacts' fields: what a method reads of a prompt besides its votes.
-Facts = frozenset[Literal["reference", "stored_class", "gold_class", "entropies"]]
+Facts = frozenset[Literal["reference", "stored_class", "gold_class", "entropies", "history"]]
+
+
+@dataclass(frozen=True)
+class PastVote:
+    """A prompt's vote in an earlier step: its M / n, and whether its majority was another than the one before."""
+
+    share: float
+    flipped: bool
+
+
+@dataclass(frozen=True)
+class History:
+    """A prompt's votes in earlier steps of the run, oldest first.
+
+    `last_class` is the class in this group of the last majority; None where no rollout gave it, or there was none.
+    """
+
+    votes: tuple[PastVote, ...] = ()
+    last_class: int | None = None
+
+    def is_flipped_by(self, votes: Votes) -> bool:
+        """Whether this group's majority is another than the last. Without an answer, it is equal to no answer."""
+        if not self.votes:
+            return False
+        return votes.majority != self.last_class if votes.counts else self.votes[-1].share > 0
 
 
 @dataclass(frozen=True)
 class PromptFacts:
-    """What is known of a prompt besides the votes. Both classes are numbers of classes of this group.
+    """What is known of a prompt besides the votes. Classes are numbers of classes of this group.
 
     `entropies` holds H_i, the mean token entropy of each rollout in nats, where the rollouts were drawn with entropies.
-    `has_gold` says whether the prompt has a gold answer; `gold_class` is None where no rollout gave it.
+    `has_gold` says whether the prompt has a gold answer; `gold_class` is None where no rollout gave it. Only a training
+    run has a history; everywhere else, a group is that of the prompt's first step.
     """
 
     reference: ReferenceVote | None = None
@@ -124,6 +150,7 @@ class PromptFacts:
     gold_class: int | None = None
     entropies: tuple[float, ...] | None = None
     has_gold: bool = False
+    history: History = History()
 
     def only(self, names: Facts) -> "PromptFacts":
         """The facts of these names; nothing is said of all others."""
@@ -179,7 +206,7 @@ class GroupScore:
     is the factor of this prompt's KL term.
 
     The method knows only classes, so the scorer adds the rest: the `answers` of all rollouts, the key of each label's
-    answer (m,), and the key of the majority's answer.
+    answer (m,), the key of the majority's answer, and whether it is another than in the prompt's step before.
     """
 
     votes: Votes
@@ -192,3 +219,4 @@ class GroupScore:
     answers: tuple[str | None, ...] = ()
     keys: tuple[str, ...] = ()
     majority_key: str | None = None
+    flipped: bool = False

@@ -1,18 +1,20 @@
-"""Writes and reads what a run logs: its training steps (metrics.jsonl) and its evaluations (evaluations.jsonl)."""
+"""Writes and reads what a run logs: steps (metrics.jsonl), evaluations (evaluations.jsonl), votes (votes.jsonl)."""
 
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.answers.votes import StepVote
 from restrain_openrlhf.data.jsonl import FollowedFile, dump, last_line
 from restrain_openrlhf.data.outputs import replacing
 from restrain_openrlhf.errors import RunError
 
-HELD_OUT_FILE = "evaluations.jsonl"
+HELD_OUT_FILE, VOTES_FILE = "evaluations.jsonl", "votes.jsonl"
 PASS_AT_1 = "_pass1"
 # Means over all response tokens that a step trained on; hook/policy/actor.py makes them, and
 # docs/operations/running.md says what each is.
@@ -119,6 +121,22 @@ def wilson_interval(right: float, of: float) -> tuple[float, float]:
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row. Numbers that are not finite were written as null (hook/run_log.py)."""
     return {name: math.nan if value is None else value for name, value in row.items()}
+
+
+def read_votes(run_dir: Path, step: int) -> defaultdict[str, tuple[StepVote, ...]]:
+    """Each prompt's votes in all steps up to `step`, after which a run goes on. Raises RunError without that step."""
+    past, last = defaultdict[str, tuple[StepVote, ...]](tuple), 0
+    for row in FollowedFile(run_dir / VOTES_FILE).new_rows():
+        if row["step"] <= step:
+            last = row["step"]
+            for vote in row["votes"]:
+                past[vote["prompt"]] += (StepVote(**vote),)
+    if last != step:
+        raise RunError(
+            f"{run_dir / VOTES_FILE}: has no step {step}, after which the run goes on, and its method reads the votes "
+            "of all earlier steps. Put the whole file back, or begin the run again in another folder."
+        )
+    return past
 
 
 def append_row(path: Path, step: int, row: Mapping[str, Any]) -> None:

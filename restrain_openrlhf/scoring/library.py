@@ -112,6 +112,7 @@ def refuse_unserved(method: Method, n: int, trainer: str) -> None:
     """Raises ConfigError for a method that cannot learn from n rollouts of each prompt, all that a `trainer` brings."""
     needs = "gold answers" if method.reads_gold else "prompts that it chooses" if method.selection else None
     needs = "entropies of tokens" if "entropies" in method.reads else needs
+    needs = "a prompt's votes in earlier steps" if method.reads_history else needs
     if needs or (method.rollouts and (method.rollouts.voters, method.rollouts.trained) != (n, n)):
         raise ConfigError(
             f"The method {method.name!r} needs {needs or 'rollouts that it draws itself'}, which {trainer} does not "

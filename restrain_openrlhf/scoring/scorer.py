@@ -7,9 +7,10 @@ from typing import Self
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.answers.kind import PROBLEM, number_classes
+from restrain_openrlhf.answers.votes import StepVote
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError, ReferencePassError
-from restrain_openrlhf.method import GroupScore, Method, MethodSettings, PromptFacts, ReferenceVote, build
+from restrain_openrlhf.method import GroupScore, History, Method, MethodSettings, PromptFacts, ReferenceVote, build
 from restrain_openrlhf.reference import Reference, ReferenceRow, load_reference
 from restrain_openrlhf.reference.artifact import refuse_other_kind
 from restrain_openrlhf.reference.prompts import PromptRows
@@ -58,6 +59,7 @@ class GroupScorer:
         gold: str | None = None,
         entropies: tuple[float, ...] | None = None,
         row: Row | None = None,
+        past: tuple[StepVote, ...] = (),
     ) -> GroupScore:
         """The group's score. `prompt` is the text that the policy saw, `answers` the final answers (None: missing).
 
@@ -71,7 +73,7 @@ class GroupScorer:
         known = self.row_of(prompt) if row is None else row
         reference = self._reference_row(prompt, known)
         group = GroupAnswers.of(self.kind, answers, known)
-        score = score_group(self.method, group, reference, gold, prompt, entropies, self.kind, known)
+        score = score_group(self.method, group, reference, gold, prompt, entropies, self.kind, known, past)
         # A method that reads gold has one label for all right answers; the majority is still that of the vote.
         labelled = GroupAnswers(score.answers, score.votes.classes)
         keys = [self.kind.key(answer, known) for answer in labelled.representatives()]
@@ -102,7 +104,7 @@ def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupScore:
     row = scorer.row_of(group.prompt) if group.row is None else group.row
     texts, truncated = [each.text for each in group.responses], [not each.finished for each in group.responses]
     answers = scorer.kind.voted_answers(texts, truncated, row)
-    return scorer.score(group.prompt, answers, group.gold, group.entropies, row)
+    return scorer.score(group.prompt, answers, group.gold, group.entropies, row, group.past)
 
 
 def score_group(
@@ -114,6 +116,7 @@ def score_group(
     entropies: tuple[float, ...] | None = None,
     kind: AnswerKind = MATHEMATICS,
     row: Row | None = None,
+    past: tuple[StepVote, ...] = (),
 ) -> GroupScore:
     """The method's score of the group; `vote` is the frozen model's, and `row` the prompt's own data.
 
@@ -139,8 +142,10 @@ def score_group(
         gold_class=gold_class,
         entropies=entropies,
         has_gold=has_gold,
+        history=History(past, stored_class(past[-1].majority, group, kind, known) if past else None),
     )
-    return replace(method.score(classes, facts), answers=group.answers)
+    flipped = facts.history.is_flipped_by(group.votes)
+    return replace(method.score(classes, facts), answers=group.answers, flipped=flipped)
 
 
 def one_class_for(right: Collection[str | None], group: GroupAnswers) -> tuple[tuple[int | None, ...], int | None]:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, JsonValue, StrictBool, StrictFloat, StrictInt, StrictStr
 
+from restrain_openrlhf.answers.votes import StepVote
+
 # Keys of extra_logs, which become columns of Experience.info under the same names.
 POSITIVE = "restrain/advantage_pos"
 NEGATIVE = "restrain/advantage_neg"
@@ -51,7 +53,8 @@ class GroupRequest(BaseModel, frozen=True):
     """One prompt's whole group: all rollouts that vote. Those that are trained on come first.
 
     `gold` is read only by methods that learn from gold. `entropies` has H_i of each trained rollout, in nats. `row` is
-    the prompt's own data that the kind of answer reads, such as options, and `problem`.
+    the prompt's own data that the kind of answer reads, such as options, and `problem`. `past` has its votes in earlier
+    steps of the run, oldest first, if the method reads them.
     """
 
     prompt: StrictStr
@@ -59,3 +62,4 @@ class GroupRequest(BaseModel, frozen=True):
     gold: StrictStr | None = None
     entropies: tuple[Number, ...] | None = None
     row: dict[str, JsonValue] | None = None
+    past: tuple[StepVote, ...] = ()

@@ -171,6 +171,14 @@ def test_what_the_asynchronous_trainer_cannot_keep_is_refused(keys, message):
     assert not reason({}, keys=keys)
 
 
+def test_votes_of_earlier_steps_need_the_synchronous_trainer_and_a_folder():
+    assert reason(CORRECTED, name="ttrl_guard").startswith(
+        "train.async_enable is set and the method 'ttrl_guard' reads"
+    )
+    assert "but metrics is not set" in reason({}, keys={}, name="ttrl_guard")
+    assert not reason({}, name="ttrl_guard")
+
+
 def test_the_asynchronous_trainer_needs_a_correction_for_its_older_rollouts():
     assert reason({"train.async_enable": True}).startswith("train.async_enable is set without algo.advantage.is_corr")
     assert reason(CORRECTED, name="ttrl", votes=32, train_on=16).endswith("Set it to off.")

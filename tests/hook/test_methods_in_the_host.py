@@ -84,6 +84,14 @@ CASES = {
         rewards=[1, 0, 1, 0, 1, 1, 1, 1],
         advantages=[A, -A, A, -A, 0, 0, 0, 0],
     ),
+    # A prompt's first step; its later ones are in test_past_votes.py.
+    "ttrl_guard": one_label(
+        {"name": "ttrl_guard"},
+        boxed("2", "3", "2", None),
+        boxed("5", "5", "5", "5"),
+        rewards=[1, 0, 1, 0, 1, 1, 1, 1],
+        advantages=[A, -A, A, -A, 0, 0, 0, 0],
+    ),
     # Two more vote than are trained on: one of the first group's was cut, and the second's tie goes to the first.
     "ttrl, votes": one_label(
         {"name": "ttrl", "votes": 6, "train_on": N},

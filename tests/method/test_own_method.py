@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import METHODS, PromptFacts, ReferenceVote, build, parse_settings, register
+from restrain_openrlhf.method import METHODS, History, PromptFacts, ReferenceVote, build, parse_settings, register
 from restrain_openrlhf.method.advantages import majority, uniform
 from restrain_openrlhf.method.settings import CommonSettings
-from restrain_openrlhf.method.types import count_votes
+from restrain_openrlhf.method.types import PastVote, count_votes
 
 
 @pytest.fixture
@@ -78,7 +78,10 @@ def test_a_method_without_a_name_is_refused():
         register(Nameless)
 
 
-FACTS = {"reference": ReferenceVote(3, 4), "stored_class": 0, "gold_class": 1, "entropies": (0.1, 0.2)}
+FACTS = {
+    **{"reference": ReferenceVote(3, 4), "stored_class": 0, "gold_class": 1, "entropies": (0.1, 0.2)},
+    "history": History((PastVote(0.5, True),), 1),
+}
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.errors import GroupError
-from restrain_openrlhf.method import METHODS, PromptFacts, ReferenceVote, build, parse_settings
+from restrain_openrlhf.method import METHODS, History, PromptFacts, ReferenceVote, build, parse_settings
+from restrain_openrlhf.method.types import PastVote
 from tests.method import naive
 from tests.method.test_baselines import numbered
 
@@ -18,13 +19,16 @@ ON_EIGHT = {
     "rent": ({"rollouts": 8},),
     "scrl": ({}, {"votes": 8, "entropy_top_k": 20}),
 }
+# They believe the first of tied labels, and have no `ties: split`.
+FIRST = {"ttrl_guard"}
+PAST = (PastVote(0.5, False),) * 5
 TRIED = [(name, block) for name in METHODS for block in ON_EIGHT.get(name, ({},))]
 
 
 def facts_of(classes, gold=0, entropies=(0.5, 1, 2, 3, 1, 0.25, 0, 1)):
     """Everything that is known of a prompt: the labels are those of class 0 and of class `gold`, if there are such."""
     stored, right = (label if label in classes else None for label in (0, gold))
-    return PromptFacts(ReferenceVote(7, 16), stored, right, tuple(entropies))
+    return PromptFacts(ReferenceVote(7, 16), stored, right, tuple(entropies), history=History(PAST, stored))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -111,12 +115,14 @@ def test_sigma_to_zero_is_the_shared_majority_and_sigma_to_infinity_is_uniform(c
 @given(classes=groups(8, 8), order=st.permutations(range(8)))
 def test_the_order_of_rollouts_does_not_matter(name, block, classes, order):
     """But for which tied label comes first, which `ties: split` takes out of the question."""
+    counts = sorted(classes.count(label) for label in {*classes} - {None})
+    assume(name not in FIRST or counts[-2:-1] != counts[-1:])
     split = {"ties": "split"} if "ties" in METHODS[name].model_fields else {}
     method, facts = build(parse_settings({"name": name, **block, **split})), facts_of(classes)
     shuffled = numbered([classes[i] for i in order])
     first = next((shuffled[place] for place, i in enumerate(order) if classes[i] == 0), None)
     entropies = tuple(facts.entropies[i] for i in order)
-    moved = method.score(shuffled, PromptFacts(facts.reference, first, first, entropies))
+    moved = method.score(shuffled, PromptFacts(facts.reference, first, first, entropies, history=History(PAST, first)))
     still = method.score(classes, facts)
     assert moved.pair.net == pytest.approx(still.pair.net[list(order)], abs=1e-12)
 

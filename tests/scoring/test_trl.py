@@ -106,6 +106,7 @@ def test_a_group_that_is_not_whole_is_an_error(args, prompts):
         ({"name": "ttrl", "votes": 64, "train_on": 4}, {}, "needs rollouts that it draws itself"),
         ({"name": "ttrl", "votes": 4, "train_on": 2}, {}, "needs rollouts that it draws itself"),
         ({"name": "rent", "rollouts": 4}, {}, "needs entropies of tokens"),
+        ("ttrl_guard", {}, "needs a prompt's votes in earlier steps, which .* does not provide"),
         (
             {"name": "restrain", "prompt_weight": "none", "kappa": 5},
             {},

@@ -65,6 +65,7 @@ def _refuse_what_needs_the_entry_point(config: HookConfig, path: Path) -> None:
     method = build(config.method)
     asked = [f"{name} is set" for name in config.written() if name not in HookConfig.keys(Key.AGENT)]
     asked += [f"the method {method.name!r} learns from gold answers"] if method.reads_gold else []
+    asked += [f"the method {method.name!r} reads votes of earlier steps"] if method.reads_history else []
     asked += [f"the method {method.name!r} trains on some of the prompts only"] if method.selection else []
     if asked:
         raise ConfigError(

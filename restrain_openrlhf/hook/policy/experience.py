@@ -17,6 +17,7 @@ from restrain_openrlhf.answers.votes import missing_warning
 from restrain_openrlhf.errors import PolicyMismatchError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup, take_agent_logs, take_scored, take_votes, unread
+from restrain_openrlhf.method import build
 from restrain_openrlhf.records.metrics import UPDATE_ARRIVED
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
 
@@ -165,7 +166,8 @@ def make_experience_batch(
     same_weights = not maker.args.train.async_enable
     with own_log_probs(maker) if config.own_old_log_probs else nullcontext():
         experiences = wrapped(*args, **kwargs)
-    record = _record(maker, votes, scored if config.keeps_rollouts else [], agent)
+    is_read_later = config.keeps_rollouts or build(config.method).reads_history
+    record = _record(maker, votes, scored if is_read_later else [], agent)
     if not config.own_old_log_probs:
         record = record.measured(step_gap(experiences), same_weights)
     LAST_STEP[maker] = record

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
-from restrain_openrlhf.answers.votes import end_of
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
+from restrain_openrlhf.answers.votes import StepVote, end_of
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import GroupError, HookNotActiveError
 from restrain_openrlhf.method import GroupScore
 from restrain_openrlhf.scoring.vote_statistics import StepVotes, step_votes
@@ -145,6 +146,16 @@ def take_scored(samples: Sequence[Any], n: int) -> list[ScoredGroup]:
     for sample, group in zip(samples[::n], found, strict=True):
         sample.labels = labels(group, 1, carry=False)
     return found
+
+
+def votes_of_prompts(groups: Sequence[ScoredGroup]) -> list[StepVote]:
+    """The vote of each prompt of a step; of a prompt that the step has twice, that of the first group."""
+    votes = dict[str, StepVote]()
+    for group in groups:
+        prompt, found, score = text_hash(group.request.prompt), group.score.votes, group.score
+        majority = GroupAnswers(score.answers, found.classes).majority
+        votes.setdefault(prompt, StepVote(found.majority_count / found.n, score.flipped, prompt, majority))
+    return list(votes.values())
 
 
 def unread(groups: Sequence[ScoredGroup]) -> Iterator[str]:

@@ -16,11 +16,12 @@ from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.outputs import replacing
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.rollout.group_columns import PLACE
-from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, TrainingRow
+from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, TrainingRow, with_past
 from restrain_openrlhf.machine.patching import original_of
+from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import RunFolder
 
-LABELS_POSITION = 1
+PROMPTS_POSITION, LABELS_POSITION = 0, 1
 # The SHA-256 digests of one vLLM worker, by the weight's name in vLLM.
 Digests = dict[str, str]
 # The workers' methods that the host calls for every weight (trainer/ray/vllm_engine.py). Their last argument says
@@ -45,14 +46,17 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
 
 
 def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Wraps SamplesGenerator._dispatch_prompts_to_vllm: sends a reference to the tokenizer, and seeds prompts."""
-    if config_here().seeded_rollouts:
-        progress, seed = PROGRESS.setdefault(generator, Progress()), generator.args.train.seed
-        numbered = [
+    """Wraps SamplesGenerator._dispatch_prompts_to_vllm: sends a reference to the tokenizer, seeds and past votes."""
+    config, labels, progress = config_here(), args[LABELS_POSITION], PROGRESS.setdefault(generator, Progress())
+    if config.seeded_rollouts:
+        seed = generator.args.train.seed
+        labels = [
             replace(label, visit=progress.next_visit(seed)) if isinstance(label, TrainingRow) else label
-            for label in args[LABELS_POSITION]
+            for label in labels
         ]
-        args = (*args[:LABELS_POSITION], numbered, *args[LABELS_POSITION + 1 :])
+    if build(config.method).reads_history:
+        labels = with_past(args[PROMPTS_POSITION], labels, progress)
+    args = (*args[:LABELS_POSITION], labels, *args[LABELS_POSITION + 1 :])
     with tokenizer_by_reference(generator):
         return wrapped(*args, **kwargs)
 

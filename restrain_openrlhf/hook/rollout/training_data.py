@@ -2,15 +2,18 @@
 
 import hashlib
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.answers.votes import StepVote
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.prompt_reader import column_of, has_column, text_of
 from restrain_openrlhf.data.tables import Cells, is_table, placed_rows
 from restrain_openrlhf.errors import DataError
@@ -35,10 +38,14 @@ class Visit:
 
 @dataclass
 class Progress:
-    """Training steps (rollout batches) and prompts drawn since the run began, however often it was started."""
+    """Training steps (rollout batches) and prompts drawn since the run began, however often it was started.
+
+    `past` has the votes so far of each prompt, by its `text_hash`, if the method reads them.
+    """
 
     steps: int = 0
     prompts: int = 0
+    past: defaultdict[str, tuple[StepVote, ...]] = field(default_factory=lambda: defaultdict(tuple))
 
     def next_visit(self, train_seed: int) -> Visit:
         """The visit to the prompt that is dispatched now. Every visit to the same prompt has another seed."""
@@ -54,12 +61,14 @@ PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 class TrainingRow:
     """The label of a prompt whose rollouts are trained on. `gold` is None unless the method reads gold.
 
-    `row` is what the kind of answer reads of the prompt's row, and None if only the prompt's text is known.
+    `row` is what the kind of answer reads of the prompt's row, and None if only the prompt's text is known. `past` has
+    the prompt's votes in earlier steps, if the method reads them.
     """
 
     gold: str | None = None
     visit: Visit | None = None
     row: Row | None = None
+    past: tuple[StepVote, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,12 @@ def refuse_unlabelled(dataset: Any) -> None:
             f"{len(without)} of {len(dataset.prompts)} problems of eval.dataset have no gold answer, for example "
             f"{without[0][:60]!r}. Name the column of the answers in data.label_key, or leave eval.dataset out."
         )
+
+
+def with_past(prompts: Sequence[str], labels: Sequence[Any], progress: Progress) -> list[Any]:
+    """The labels of one dispatch, in which training rows get the votes so far of their prompts."""
+    pairs = zip(labels, (progress.past[text_hash(prompt)] for prompt in prompts), strict=True)
+    return [replace(label, past=past) if isinstance(label, TrainingRow) else label for label, past in pairs]
 
 
 def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
