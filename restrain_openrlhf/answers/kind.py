@@ -48,8 +48,7 @@ class AnswerKind(BaseModel, ABC, frozen=True, extra="forbid", allow_inf_nan=Fals
     reads besides `problem`, which never include gold. `gold_columns` belong to gold, such as its other spellings; only
     `is_right` reads them, so they never change a vote. `without_effect` names settings that change no answer and no
     class. `reads` says in a sentence what counts as an answer, and `advice` what to do, for the warning that many
-    responses have none.
-    `instruction` asks a chat model for such an answer. `has_words` says that gold can be a word such as None.
+    responses have none. `instruction` asks a chat model for such an answer. `has_words`: gold may be a word (None).
     """
 
     version: ClassVar[str]

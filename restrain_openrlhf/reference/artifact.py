@@ -317,7 +317,8 @@ def refuse_other_run(reference: Reference, config: RunConfig) -> None:
         if None in known or len(known) != made.prompt_count:
             raise ReferencePassError(
                 f"{reference.path} was made for other prompts than those of {dataset}: {made.prompt_count} prompts, of "
-                f"which {sum(each is not None for each in known)} are among its {len(known)}. {_REMEDY}."
+                f"which {sum(each is not None for each in known)} are among its {len(known)}. {_REMEDY}, or read "
+                "all of its prompts with `restrain premise --reference`."
             )
 
 
