@@ -47,6 +47,8 @@ PHASES = ("generation", "make_experience", "ppo_train", "broadcast", "step_total
 PROCESSES = ("PolicyModelActor", "ReferenceModelActor", "RolloutRayActor", "EngineCore", "PPOTrainer")
 # The host's line of a finished step (openrlhf/trainer/ppo_trainer.py).
 STEP = re.compile(r"Global step (\d+): (\{.*\})")
+# What the line shows of an object that the hook sends along (hook/policy/experience.py).
+SENT = re.compile(r"StepGap\(.*?\)\)")
 # Stock GRPO is rewarded for gold in the response. The host asks for each rollout by itself (openrlhf/utils/agent.py).
 REWARD = """
 def reward_func(queries, prompts, labels):
@@ -185,7 +187,7 @@ def look(parent: psutil.Process, steps: int, processes: dict[str, dict[int, Byte
 def steps_in(log: Path) -> list[Mapping[str, float]]:
     """What the host has logged of each finished step."""
     text = log.read_text(errors="replace") if log.exists() else ""
-    return [ast.literal_eval(match[2]) for match in STEP.finditer(text)]
+    return [ast.literal_eval(SENT.sub("None", match[2])) for match in STEP.finditer(text)]
 
 
 def seconds_of(runs: Mapping[str, Watched]) -> Table:

@@ -99,10 +99,11 @@ def missing_warning(
 
 @dataclass
 class MissingSoFar:
-    """Counts rollouts, and those without a class, group by group, and keeps the ends of some, and some groups."""
+    """Counts rollouts, those without a class, and those of the largest group; keeps ends of some, and some groups."""
 
     rollouts: int = 0
     missing: int = 0
+    largest: int = 0
     unread: list[str] = field(default_factory=list)
     sample: Sample = field(default_factory=Sample)
 
@@ -111,6 +112,7 @@ class MissingSoFar:
         self.sample.add(group)
         self.rollouts += len(classes)
         self.missing += classes.count(None)
+        self.largest = max(self.largest, len(classes))
         found = zip(group.texts, classes, strict=False)
         ends = unread or (end_of(text) for text, label in found if label is None and text is not None)
         for end in ends if len(self.unread) < EXAMPLES else ():

@@ -75,9 +75,11 @@ def score(
     kind.check()
     console, missing = Console(stderr=True), MissingSoFar()
     placed = track(placed_rollouts(rollouts), "scoring", console=console, disable=not console.is_terminal)
-    write_rows(out, _scored(rollouts, placed, missing, chosen, lambda row: score_row(row, chosen, artifact, kind)))
-    if many := missing.warning("the file's rollouts", kind):
-        console.print(f"warning: {many}", markup=False, highlight=False, soft_wrap=True)
+    write_rows(out, _scored(rollouts, placed, missing, lambda row: score_row(row, chosen, artifact, kind)))
+    useless = chosen.why_useless(missing.largest) if missing.largest else None
+    for reason in (useless, missing.warning("the file's rollouts", kind)):
+        if reason:
+            console.print(f"warning: {reason}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"scores: {out}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -99,17 +101,9 @@ def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -
 
 
 def _scored(
-    path: Path,
-    rows: Iterable[tuple[str, RolloutsRow]],
-    missing: MissingSoFar,
-    method: Method,
-    one: Callable[[RolloutsRow], ScoreRow],
+    path: Path, rows: Iterable[tuple[str, RolloutsRow]], missing: MissingSoFar, one: Callable[[RolloutsRow], ScoreRow]
 ) -> Iterator[ScoreRow]:
-    """Each row's score. Errors name the row's place; rollouts without a class are counted in `missing`.
-
-    Raises ConfigError at the end for a method that penalises even a unanimous group of the largest one's size.
-    """
-    largest = 0
+    """Each row's score. Errors name the row's place; rollouts without a class are counted in `missing`."""
     for place, row in rows:
         try:
             score = one(row)
@@ -117,10 +111,7 @@ def _scored(
             raise type(error)(f"{path}, {place}: {error}") from None
         cut, known = [each.truncated for each in row.rollouts()], {PROBLEM: row.problem, **(row.model_extra or {})}
         missing.add(Responses.of(row.responses, cut, known), score.classes)
-        largest = max(largest, len(score.classes))
         yield score
-    if reason := method.why_useless(largest):
-        raise ConfigError(reason)
 
 
 def score_row(

@@ -108,7 +108,6 @@ def test_a_missing_answer_has_no_class_and_u_x_is_1_where_nothing_says_otherwise
         (("--set", "prompt_weight=offline"), ReferencePassError, "line 1: The method 'restrain' reads the frozen"),
         (("--method", "srt_offline"), ReferencePassError, "line 1: The method 'srt_offline' reads the frozen"),
         (("--method", "grpo_gold"), DataError, "line 1: The method 'grpo_gold' learns from gold answers"),
-        (("--set", "kappa=17"), ConfigError, "penalises even a unanimous group of 16 rollouts"),
         (("--set", "kappa=[3"), ConfigError, "not valid YAML"),
         (("--answers", ""), ConfigError, "'' is not a kind of answer"),
         (("--set", "=3"), ConfigError, "KEY=VALUE"),
@@ -178,6 +177,14 @@ def test_many_missing_answers_are_warned_of(write_jsonl, tmp_path):
     assert "'I give up'; 'see [bold]this[/]'" in done.stderr
     assert "The kind of answer is 'math'" in done.stderr
     assert "Read, in « »: so \\boxed{«40»}. Of these rollouts 'text' reads 100% (94% agree" in done.stderr
+
+
+@pytest.mark.parametrize(("kappa", "warns"), [(16, False), (17, True)])
+def test_a_kappa_above_every_groups_size_is_said(tmp_path, write_jsonl, kappa, warns):
+    rows = [row(8), row(16) | {"id": 2}]
+    done = score(write_jsonl("r.jsonl", rows), "--out", tmp_path / "o.jsonl", "--set", f"kappa={kappa}")
+    assert done.exit_code == 0
+    assert ("warning: The method 'restrain' penalises even a unanimous group of 16" in done.stderr) == warns
 
 
 INTERRUPTED = (

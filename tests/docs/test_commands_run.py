@@ -73,6 +73,8 @@ ENDS_HERE = (
     "neither the hub nor its local cache has it",
     "no GPU was found on this machine",
     "Finish all shards",
+    # The reference that stands here for that of a preset is of prompts without a template.
+    "was made for another template",
 )
 
 

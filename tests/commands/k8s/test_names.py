@@ -121,7 +121,7 @@ def disagreeing(objects: list[Object], run: Object, folder: Any) -> Iterator[str
         ]:
             yield f"training reads {prompts}, and {made} is made"
     if "evaluation" in words:
-        wanted = {f"--model={config.run_dir}/model", f"--max-new-tokens={flags['rollout.max_new_tokens']}"}
+        wanted = {f"--model={config.run_dir}", f"--max-new-tokens={flags['rollout.max_new_tokens']}"}
         if not wanted <= set(words["evaluation"]):
             yield f"the evaluation lacks {wanted - set(words['evaluation'])}"
         named = {word.partition("=")[2] for word in words["evaluation"] if word.startswith("--benchmark")}
