@@ -47,7 +47,7 @@ PHASES = ("generation", "make_experience", "ppo_train", "broadcast", "step_total
 PROCESSES = ("PolicyModelActor", "ReferenceModelActor", "RolloutRayActor", "EngineCore", "PPOTrainer")
 # The host's line of a finished step (openrlhf/trainer/ppo_trainer.py).
 STEP = re.compile(r"Global step (\d+): (\{.*\})")
-# What the line shows of an object that the hook sends along (hook/policy/experience.py).
+# The line also shows an object of the hook, which is no Python literal (hook/policy/experience.py).
 SENT = re.compile(r"StepGap\(.*?\)\)")
 # Stock GRPO is rewarded for gold in the response. The host asks for each rollout by itself (openrlhf/utils/agent.py).
 REWARD = """
@@ -66,7 +66,7 @@ FLAT = 0.02
 
 @dataclass(frozen=True)
 class Bytes:
-    """Of one process in one step: the most RSS, the most and the least PSS, and what it had written at the first look.
+    """A process in one step: its largest RSS, its largest and smallest PSS, and the bytes written at the first look.
 
     Later looks may be in the middle of the step's weight sync.
     """

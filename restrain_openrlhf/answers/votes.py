@@ -99,7 +99,7 @@ def missing_warning(
 
 @dataclass
 class MissingSoFar:
-    """Counts rollouts, those without a class, and those of the largest group; keeps ends of some, and some groups."""
+    """Counts rollouts, all and those without a class, and the largest group's; keeps some of their ends and groups."""
 
     rollouts: int = 0
     missing: int = 0

@@ -117,29 +117,39 @@ def refuse_small_disk(flags: Flags, steps: int) -> None:
 def why_small_disk(flags: Flags, steps: int | None) -> str | None:
     """Why a run cannot save what it has to; None if it can, or if the size of its model is not known here.
 
-    A checkpoint is deleted once the next one is whole (hook/fixes/checkpoints.py). Those of an earlier start are there
-    already. `steps` are those of the whole run; None: not known.
+    `steps` are those of the whole run, what an earlier start has done included; None: not known.
     """
-    every, path = int(flags["ckpt.save_steps"]), Path(flags["ckpt.path"]).absolute()
+    path = Path(flags["ckpt.path"]).absolute()
     try:
         one, _, model = (line.bytes for line in estimate(flags, shape_of(str(flags["actor.model_name_or_path"]))).disk)
     except NoEstimateError:
         return None
-    kept = int(min(flags["ckpt.max_num"], flags["ckpt.max_mem"] * GIB / one + 1))
-    there = [int(each.name.removeprefix(STEP)) for each in path.glob(f"_actor/{STEP}*[0-9]")]
-    left = kept + 1 if steps is None else steps // max(every, 1) - max(there, default=0) // max(every, 1)
-    saved = min(max(left, 0), max(kept + 1 - len(there), 1)) if every > 0 else 0
-    more = 0 if flags["ckpt.disable_ds"] else saved
+    saved = _checkpoints_to_come(flags, path, steps, one)
+    states = 0 if flags["ckpt.disable_ds"] else saved
     # With save_hf, the newest model and the last good one are there beside that of the end.
-    needed = more * one + (1 + min(saved, 2) * flags["ckpt.save_hf"]) * model
+    models = 1 + (min(saved, 2) if flags["ckpt.save_hf"] else 0)
+    needed = states * one + models * model
     free = disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
     if needed <= free:
         return None
     return (
-        f"{path}: {free / GIB:.1f} GiB are free, but the run saves about {needed / GIB:.1f}: {more} checkpoints of "
+        f"{path}: {free / GIB:.1f} GiB are free, but the run saves about {needed / GIB:.1f}: {states} checkpoints of "
         f"{one / GIB:.1f} (of ckpt.max_num, and the next one), and models of {model / GIB:.1f}. Free some space, lower "
         f"ckpt.max_num (now {flags['ckpt.max_num']}), or choose a run_dir on a larger disk."
     )
+
+
+def _checkpoints_to_come(flags: Flags, path: Path, steps: int | None, size: int) -> int:
+    """How many more checkpoints of so many bytes a run has at a time than an earlier start has left.
+
+    A checkpoint is deleted once the next one is whole (hook/fixes/checkpoints.py).
+    """
+    if (every := int(flags["ckpt.save_steps"])) <= 0:
+        return 0
+    at_once = 1 + int(min(flags["ckpt.max_num"], flags["ckpt.max_mem"] * GIB / size + 1))
+    there = [int(each.name.removeprefix(STEP)) for each in path.glob(f"_actor/{STEP}*[0-9]")]
+    left = at_once if steps is None else max(steps // every - max(there, default=0) // every, 0)
+    return min(left, max(at_once - len(there), 1))
 
 
 def visible_memory() -> int | None:

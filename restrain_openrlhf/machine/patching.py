@@ -92,8 +92,33 @@ class _OurFunction(HostMethod):
             layer = layer.__wrapped__
         return self._is_ours(layer)
 
+    def remove(self) -> None:
+        """Take our function out, and leave other wrappers in place.
+
+        Raises HostError if a wrapper that is not wrapt's holds it.
+        """
+        if not self.is_on():
+            return
+        owner, name = self.locate()
+        outer, layer = None, vars(owner)[name]
+        while not self._is_ours(layer):
+            outer, layer = layer, layer.__wrapped__
+        if outer is None:
+            setattr(owner, name, self._within(layer))
+        elif isinstance(outer, wrapt.FunctionWrapper):
+            outer.__wrapped__ = self._within(layer)
+        else:
+            raise HostError(
+                f"{self.module}.{self.qualname} was decorated by {outer!r} after the hook was installed, so that the "
+                "hook cannot be removed. Decorate it before that, or with wrapt."
+            )
+
     def _is_ours(self, layer: Any) -> bool:
         return layer is load(self.ours)
+
+    def _within(self, layer: Any) -> Any:
+        """What our function has wrapped."""
+        return layer.__wrapped__
 
 
 class Wrapping(_OurFunction):
@@ -123,6 +148,13 @@ class Replacement(_OurFunction):
             # The original is kept on the class, because it must travel with the class to the actor's process.
             setattr(owner, ORIGINAL + name, vars(owner)[name])
             setattr(owner, name, load(self.ours))
+
+    def _within(self, layer: Any) -> Any:
+        """The host's method, which our function has replaced."""
+        owner, name = self.locate()
+        theirs = vars(owner)[ORIGINAL + name]
+        delattr(owner, ORIGINAL + name)
+        return theirs
 
 
 Patch = Wrapping | Replacement
@@ -174,6 +206,13 @@ def expect(expectations: Sequence[HostMethod]) -> None:
 
 def is_expected(expectation: HostMethod) -> bool:
     return expectation in _expected
+
+
+def expect_no_more(expectations: Sequence[HostMethod]) -> None:
+    """Forget these expectations and undo the patches among them, leaving other wrappers in place."""
+    _expected[:] = [each for each in _expected if each not in expectations]
+    for patch in _imported(expectations):
+        patch.remove()
 
 
 def lost(patches: Sequence[Patch]) -> list[str]:

@@ -18,9 +18,9 @@ def hooked(monkeypatch):
     from restrain_openrlhf.config.yaml_file import HookConfig
     from restrain_openrlhf.hook.install import instrument
     from restrain_openrlhf.hook.install.environment import to_environment
+    from restrain_openrlhf.machine.patching import expect_no_more
     from restrain_openrlhf.method import parse_settings
     from tests.hook.in_process import ray_at_once
-    from tests.unpatch import expect_no_more
 
     def hooked(method, **settings):
         made = HookConfig(method=parse_settings(method), **settings)

@@ -18,7 +18,7 @@ from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.environment import VARIABLE
 from restrain_openrlhf.hook.install.instrument import SETUP_HOOK
 from restrain_openrlhf.hook.launch.preflight import CHECKED, RunInputs
-from tests.unpatch import expect_no_more
+from restrain_openrlhf.machine.patching import expect_no_more
 
 
 @pytest.fixture

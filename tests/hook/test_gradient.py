@@ -95,7 +95,7 @@ from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.hook.install.instrument import PATCHES, unpatched
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.patching import expect
-from tests.unpatch import expect_no_more
+from restrain_openrlhf.machine.patching import expect_no_more
 expect([cuda.ADAM, cuda.ATTENTION])
 whole, without = map(json.loads, sys.argv[1:])
 gradient.main(whole)

@@ -12,18 +12,18 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 
 from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.hook.install import instrument
-from restrain_openrlhf.hook.install.instrument import CONTRACT, PATCHES, install, is_active
+from restrain_openrlhf.hook.install.instrument import CONTRACT, PATCHES, install, is_active, uninstall
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.cuda import EXTENSION_LOCK
 from restrain_openrlhf.machine.patching import (
     ORIGINAL,
     Replacement,
     expect,
+    expect_no_more,
     is_expected,
     load,
     parameters,
 )
-from tests.unpatch import expect_no_more
 
 
 def name_of(relied_on):
@@ -35,9 +35,9 @@ def unhooked():
     """The host as it is, and again after the test."""
     for module in instrument.HOST_MODULES:
         importlib.import_module(module)
-    expect_no_more(CONTRACT)
+    uninstall()
     yield
-    expect_no_more(CONTRACT)
+    uninstall()
 
 
 @pytest.mark.parametrize("relied_on", CONTRACT, ids=name_of)
@@ -108,7 +108,7 @@ def test_the_hook_changes_what_is_in_its_table_alone(unhooked):
     install()
     install()
     changed = {key for key, value in everything().items() if before.get(key) is not value}
-    expect_no_more(CONTRACT)
+    uninstall()
     places = [(patch, id(patch.locate()[0]), patch.locate()[1]) for patch in PATCHES]
     kept = {(owner, ORIGINAL + name) for patch, owner, name in places if isinstance(patch, Replacement)}
     assert changed == {(owner, name) for _, owner, name in places} | kept

@@ -37,7 +37,7 @@ WEIGHTS = [1, 1, 0.5, 0.5, 1, 0.35]
 
 @pytest.fixture
 def begin(hooked, tmp_path, monkeypatch):
-    """A run of these prompts, a batch of `batch` a step, that begins or goes on after a step's checkpoint."""
+    """Starts a run with `batch` prompts a step, from its beginning or from the checkpoint of a step."""
 
     def begin(script, batch=1, after=0, method=GUARD):
         hooked(method, metrics=tmp_path / "metrics.jsonl")

@@ -14,9 +14,8 @@ from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.instrument import PATCHES, report
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, is_expected
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more, is_expected
 from tests.hook.test_unhooked import group_of, process
-from tests.unpatch import expect_no_more
 
 HERE = __name__
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6}}

@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from restrain_openrlhf.hook.fixes.training_step import is_right_padded
 from restrain_openrlhf.hook.install.instrument import CONTRACT, install
-from tests.unpatch import expect_no_more
+from restrain_openrlhf.machine.patching import expect_no_more
 
 LENGTHS = (9, 4, 13, 2)
 VOCABULARY = 32

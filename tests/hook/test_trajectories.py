@@ -215,8 +215,11 @@ def test_every_turn_of_every_trajectory_has_a_seed_of_its_own_that_follows_from_
         actor = Actor([TWO_TURNS, OTHER])
         drawn_by(actor, 2, TrainingRow(visit=Visit(0, 77)))
         runs.append({seed for _, seed, *_ in actor.asked})
-    of_place = {place: seed_of("rollout", 77, place) for place in (0, 1)}
-    assert runs[0] == runs[1] == {seed_of("rollout", of_place[place], turn) for place in (0, 1) for turn in (0, 1)}
+    assert (
+        runs[0]
+        == runs[1]
+        == {seed_of("rollout", seed_of("rollout", 77, place), turn) for place in (0, 1) for turn in (0, 1)}
+    )
     assert len(runs[0]) == 4
 
 

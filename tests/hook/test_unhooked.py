@@ -18,9 +18,9 @@ from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.agent import AgentExecutor
 from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.instrument import report
+from restrain_openrlhf.machine.patching import expect_no_more
 from tests.hook.in_process import ScriptedActor, asked, drawn_by_the_host, host_arguments, maker_of
 from tests.processes import needs_its_accelerator
-from tests.unpatch import expect_no_more
 
 TTRL = {"name": "ttrl"}
 SCRIPT = {"1+1=": [r"\boxed{2}", r"\boxed{2}", r"\boxed{3}"]}

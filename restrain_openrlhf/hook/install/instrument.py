@@ -15,6 +15,7 @@ from restrain_openrlhf.machine.patching import (
     HostMethod,
     Record,
     expect,
+    expect_no_more,
     is_expected,
     lost,
     patches_in,
@@ -69,6 +70,11 @@ def install() -> None:
     """
     check_version()
     expect(CONTRACT)
+
+
+def uninstall() -> None:
+    """Remove the hook's patches; what others have wrapped around the host's methods stays."""
+    expect_no_more(CONTRACT)
 
 
 def unpatched() -> list[str]:

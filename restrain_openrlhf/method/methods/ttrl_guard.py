@@ -7,14 +7,16 @@ MR is that of the prompt's last W steps. With y the answer of rollout i, and the
 
 FRS: w = (1 − λ1 F) (1 − λ2 [F = 1, MR > τ_MR]) (1 − λ2 / 2 [locked]), at least .1. A prompt is locked at its step W or
 later if it has never flipped and its mean MR is above τ_MR, but only the first W times.
-RCSU: s = 1 − p_skip at its step W or later if it has ever flipped and its mean MR is above θ_MR, else 1.
-MPS: b_y is y's share of the votes for minorities that have at least n // min_votes_denom of the n votes, and one.
+RCSU: s = 1 − p_skip for a prompt that has had W steps, has flipped at least once and has a mean MR above θ_MR; else 1.
+MPS: b_y is y's share of the votes for minorities, which are other answers with at least n // min_votes_denom of the n
+votes, and with at least one.
 
-From the authors' program, which says more than their text, but for this: there a prompt's update is skipped with chance
-p_skip, in a quarter of a batch at most. A method sees one group, so s is the expectation of a skip without that limit;
-KL is left alone, as there. A twentieth of the bonus for a response without an answer is left out. A threshold τ_FR of
-F, and the steps that MPS goes on after a flip, change nothing while F is 0 or 1, since F is a factor of the bonus; so
-they are no settings. No step of that program hands MPS its votes, so that it never acts; here it does.
+The formulas are those of the authors' program, which is more detailed than their paper, with these differences. Their
+program skips the update of a prompt at high risk with probability p_skip, for a quarter of a batch at most. A method
+here sees one group, so s is the expected value without that limit; the KL term is left alone, as there. Their small
+bonus for responses without an answer is left out. Their threshold τ_FR, and the steps for which MPS stays active after
+a flip, are no settings: F is 0 or 1 and a factor of the bonus, so they change nothing. Their program never passes the
+votes to MPS, so the bonus is never given there; here it is.
 
 A step in which no rollout has an answer counts, with MR 0 and a majority that no answer equals. Assumed: the first of
 tied labels is the majority, and of a prompt that a step has twice, the vote is that of the first group.
@@ -39,9 +41,9 @@ class TtrlGuard(SeparatesVoters, PenalizesOnlyMissing):
 
     name: Literal["ttrl_guard"] = "ttrl_guard"
     lambda1: Number = Field(0.5, ge=0, le=1)
-    """FRS: what the weight of a prompt loses whose majority has just flipped. lambda1: 0 and lambda2: 0 are no FRS."""
+    """FRS: what a prompt's weight loses if its majority has just flipped. With both lambdas 0 there is no FRS."""
     lambda2: Number = Field(0.3, ge=0, le=1)
-    """FRS: what it loses besides if the new majority's share is above tau_mr; a locked prompt loses half of it."""
+    """FRS: what the weight also loses if the new majority's share is above tau_mr. A locked prompt loses half of it."""
     tau_mr: Number = Field(0.6, ge=0, le=1)
     """FRS: the share of a majority above which it is suspect."""
     beta_max: Amount = 0.3

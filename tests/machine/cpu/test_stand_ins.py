@@ -20,10 +20,10 @@ from restrain_openrlhf.machine.cuda import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.patching import (  # noqa: E402
     Replacement,
     expect,
+    expect_no_more,
     load,
     parameters,
 )
-from tests.unpatch import expect_no_more  # noqa: E402
 
 EVERY = [*PATCHES, EXTENSION_LOCK[-1]]
 
